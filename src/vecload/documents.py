@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     FloatMatrix: TypeAlias = npt.NDArray[np.float32]
     IntVector: TypeAlias = npt.NDArray[np.int32]
 
-Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 Scalar: TypeAlias = str | int | float | bool | None
 Key: TypeAlias = "Scalar | tuple[Scalar, ...]"
 """What names a document within its source: a path, or the typed value(s) of a table's key column(s)."""
@@ -58,7 +58,7 @@ def _is_json(text: str) -> bool:
 
 
 def text_hash(text: str) -> str:
-    """The first 128 bits of SHA-256 over the UTF-8 text, as 32 hex digits: two different texts never meet in practice."""
+    """The first 128 bits of SHA-256 over the UTF-8 text, as 32 hex digits."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
 
@@ -169,7 +169,7 @@ class VectorBatch:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point read back from a sink; `vector` (float32, shape (dimensions,)) and `payload` where they were asked for."""
+    """A point read back; `vector` (float32, shape (dimensions,)) and `payload` where they were asked for."""
 
     id: bytes
     payload: dict[str, Json] | None = None

@@ -53,7 +53,7 @@ class LedgerError(VecloadError):
     """The ledger is locked, broken, or of a newer version."""
 
 
-class Interrupted(VecloadError):  # noqa: N818 (not an error: somebody asked for it)
+class Interrupted(VecloadError):
     """Ctrl-C or SIGTERM. What was in flight is finished and recorded; the next run goes on from there."""
 
     def __init__(self, signal_number: int) -> None:
