@@ -43,7 +43,16 @@ def diff(desired: Sequence[tuple[bytes, bytes]], known: Mapping[bytes, bytes]) -
     )
 
 
-def payload_hash(payload: Mapping[str, Json]) -> bytes:
+def canonical(payload: Mapping[str, Json]) -> bytes:
+    """The payload as ASCII JSON with sorted keys: what is hashed, and about what a request will carry."""
+    return json.dumps(payload, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def payload_hash(canonical_payload: bytes) -> bytes:
     """8 bytes that change with anything in the payload, and not with the order of its keys."""
-    canonical = json.dumps(payload, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.blake2b(canonical.encode("ascii"), digest_size=PAYLOAD_HASH_BYTES).digest()
+    return hashlib.blake2b(canonical_payload, digest_size=PAYLOAD_HASH_BYTES).digest()
+
+
+def document_text_hash(chunk_text_hashes: Sequence[str]) -> bytes:
+    """16 bytes for the texts of a document's chunks in their order: equal for a renamed or copied document."""
+    return hashlib.sha256("".join(chunk_text_hashes).encode("ascii")).digest()[:16]

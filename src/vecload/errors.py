@@ -49,6 +49,10 @@ class EngineError(VecloadError):
     """The embedding engine did not start, or died."""
 
 
+class EngineDiedError(EngineError):
+    """The engine's process is gone: no batch will succeed any more, so none of its texts is to blame."""
+
+
 class LedgerError(VecloadError):
     """The ledger is locked, broken, or of a newer version."""
 

@@ -110,7 +110,7 @@ class RunReport:
         try:
             yield
         finally:
-            self._spent(stage, seconds=time.monotonic() - started)
+            self.spent(stage, seconds=time.monotonic() - started)
 
     @contextmanager
     def waiting(self, stage: str) -> Iterator[None]:
@@ -119,9 +119,9 @@ class RunReport:
         try:
             yield
         finally:
-            self._spent(stage, wait_seconds=time.monotonic() - started)
+            self.spent(stage, wait_seconds=time.monotonic() - started)
 
-    def _spent(self, stage: str, *, seconds: float = 0.0, wait_seconds: float = 0.0) -> None:
+    def spent(self, stage: str, *, seconds: float = 0.0, wait_seconds: float = 0.0) -> None:
         with self._lock:
             times = self.stages.setdefault(stage, StageTimes())
             times.seconds += seconds
