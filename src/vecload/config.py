@@ -330,6 +330,9 @@ def set_value(overrides: dict[str, Any], assignment: str) -> None:
         value = yaml.safe_load(text) if text else ""
     except yaml.YAMLError:
         value = text
+    # A template such as {title} is YAML too, of a mapping without values; nobody means that.
+    if isinstance(value, dict) and not (text.startswith("{") and ":" in text):
+        value = text
     for part in parts[:-1]:
         inner = overrides.setdefault(part, {})
         if not isinstance(inner, dict):

@@ -34,6 +34,8 @@ class SourceCapabilities:
     """Tags are built from modification times, which `--checksum` does not trust."""
     concurrent_reads: int = 8
     """How many `read` calls may run at the same time, each on a thread of its own."""
+    max_document_bytes: int = 64 << 20
+    """The largest content that a document of it has; parsers refuse more."""
 
 
 class Source(Protocol):
@@ -161,7 +163,9 @@ class VectorSpace:
     query_prompt: str
 
     def same_as(self, other: VectorSpace) -> bool:
-        return all(a == b for (k, a), (_, b) in zip(asdict(self).items(), asdict(other).items(), strict=True) if k != "model")
+        return all(
+            a == b for (k, a), (_, b) in zip(asdict(self).items(), asdict(other).items(), strict=True) if k != "model"
+        )
 
 
 @dataclass(frozen=True, slots=True)

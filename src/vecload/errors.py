@@ -29,8 +29,9 @@ class MissingDependencyError(VecloadError):
 
     exit_code = 2
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs a package that is not installed; run: pip install 'vecload[{extra}]'")
+    def __init__(self, what: str, extra: str, *, command: str | None = None) -> None:
+        command = command or f"pip install 'vecload[{extra}]'"
+        super().__init__(f"{what} needs a package that is not installed; run: {command}")
 
 
 class SourceError(VecloadError):

@@ -337,11 +337,16 @@ class Planner:
     def _bury(
         self, container: ContainerProgress, key: Key, stage: str, reason: str, message: str, *, transient: bool = False
     ) -> None:
-        """A document that cannot be brought in keeps its old points, if it has any, and stops nothing."""
+        """A document that cannot be brought in keeps its old points, if it has any, and stops nothing.
+
+        What could not even be read has no key that is sure (a broken row; the whole container): then any document of
+        the container may be meant, and none that it did not yield counts as gone.
+        """
         document = key_text(key)
+        unsure = stage == "read" and not self._scope.documents([document])
         letter = DeadLetter(document, container.key, stage, reason, message, transient)
         self._scope.bury([letter])
         self._scope.see_documents({document: False})
         self._report.add(self._report.documents, listed=1, failed=1, read=int(stage != "read"))
         self._report.count(documents_done=1)
-        container.document_failed(transient=transient, whole=document == container.key and stage == "read")
+        container.document_failed(transient=transient, whole=unsure)

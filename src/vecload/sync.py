@@ -30,8 +30,7 @@ from vecload.models import Model, ModelOverrides
 from vecload.planning import Planner, PlanSettings
 from vecload.reading import Reading
 from vecload.report.run_report import RunReport
-from vecload.text.chunk import Chunker
-from vecload.text.fingerprint import content_fingerprint
+from vecload.text.chunk import Chunker, chunk_limits, content_fingerprint
 from vecload.text.parse_pool import ParserPool
 from vecload.tracking import ContainerTracker
 from vecload.writing import Writing
@@ -112,7 +111,7 @@ def _run(
     finish_deletes(sink, scope, report)
 
     tracker = ContainerTracker(scope)
-    planner = _planner(job, options, model, source.id, scope, sink, opened, report)
+    planner = _planner(job, options, model, source, scope, sink, opened, report)
     trust_tags = not (options.full or options.reembed or (options.checksum and source.capabilities.weak_tags))
     reading = Reading(source, scope, planner, tracker, report, trust_tags=trust_tags)
     engine = opened.enter_context(closing(job.engine.open(job.engine_settings, model)))
@@ -238,30 +237,36 @@ def _planner(
     job: Job,
     options: SyncOptions,
     model: Model,
-    source: str,
+    source: Source,
     scope: Scope,
     sink: Sink,
     opened: ExitStack,
     report: RunReport,
 ) -> Planner:
-    limits = job.parse
-    parsers = ParserPool(limits.processes, limits.timeout_seconds, limits.memory_bytes)
+    parse = job.parse
+    largest = source.capabilities.max_document_bytes
+    parsers = ParserPool(parse.processes, parse.timeout_seconds, parse.memory_bytes, largest)
     opened.enter_context(closing(parsers))
-    tokenizer, space = model.tokenizer(), model.space
-    chunker = None
+    tokenizer, prompt = model.tokenizer(), model.space.document_prompt
+    limits = None
     if job.chunk is not None:
-        chunker = Chunker.for_model(
-            tokenizer, model.max_tokens, space.document_prompt, job.chunk.max_tokens, job.chunk.overlap_tokens
+        limits = chunk_limits(
+            model.max_tokens,
+            tokenizer.special_tokens,
+            tokenizer.count(prompt),
+            job.chunk.max_tokens,
+            job.chunk.overlap_tokens,
         )
     settings = PlanSettings(
-        source=source,
-        fingerprint=content_fingerprint(chunker),
-        prompt=space.document_prompt,
+        source=source.id,
+        fingerprint=content_fingerprint(limits, tokenizer.hash),
+        prompt=prompt,
         max_tokens=model.max_tokens,
         too_long=job.transform.too_long,
         max_text_bytes=sink.capabilities.max_text_bytes,
         reembed=options.reembed,
     )
+    chunker = Chunker(tokenizer, limits.max_tokens, limits.overlap_tokens) if limits else None
     return Planner(settings, scope, sink, parsers, tokenizer, chunker, report)
 
 

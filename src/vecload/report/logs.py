@@ -51,6 +51,8 @@ def configure(verbosity: Verbosity) -> None:
     for logger in (root, own):
         logger.removeHandler(_handler)
     own.setLevel(verbosity.level)
+    # What the engine's process prints comes as debugging lines of this logger: hundreds at a start.
+    logging.getLogger("vecload.engine").setLevel(logging.DEBUG if verbosity.debug else logging.INFO)
     if verbosity.debug:
         root.setLevel(logging.INFO)
         root.addHandler(_handler)

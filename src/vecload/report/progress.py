@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REFRESH_PER_SECOND = 4
 WINDOW_SECONDS = 60.0
-"""The rate behind the remaining time is taken over this long: unchanged documents fly by and say little of the rest."""
+"""Rates are taken over this long: at the start unchanged documents fly by, which says little of the rest."""
 
 
 class Line:
@@ -27,33 +27,34 @@ class Line:
     def __init__(self, report: RunReport, clock: Callable[[], float] = time.monotonic) -> None:
         self._report = report
         self._clock = clock
-        self._seen: deque[tuple[float, int]] = deque()
+        self._seen: deque[tuple[float, int, int]] = deque([(clock(), 0, 0)])
 
     def __str__(self) -> str:
         report = self._report
+        documents_per_second, tokens_per_second = self._rates()
         listed = f"{report.documents.listed:,}" + ("" if report.listing_complete else "+")
         parts = [printable(report.state), f"{report.documents_done:,}/{listed} documents"]
         if report.chunks.embedded:
             parts.append(f"{report.chunks.embedded:,} chunks embedded")
-        if report.tokens_per_second:
-            parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
+        if tokens_per_second:
+            parts.append(f"{tokens_per_second:,.0f} tokens/s")
         parts.append(duration(report.elapsed))
-        left = self.seconds_left()
-        if left is not None:
-            parts.append(f"about {duration(left)} left")
+        left = report.documents.listed - report.documents_done
+        # Nobody can know how much is left while the listing goes on.
+        if report.listing_complete and documents_per_second and left > 0:
+            parts.append(f"about {duration(left / documents_per_second)} left")
         return " · ".join(parts)
 
-    def seconds_left(self) -> float | None:
-        """None as long as nobody can know: the listing goes on, or nothing was done lately."""
-        report, now = self._report, self._clock()
-        self._seen.append((now, report.documents_done))
+    def _rates(self) -> tuple[float, float]:
+        """Documents and tokens a second, over the last WINDOW_SECONDS."""
+        now, documents, tokens = self._clock(), self._report.documents_done, self._report.tokens
+        self._seen.append((now, documents, tokens))
         while now - self._seen[0][0] > WINDOW_SECONDS:
             self._seen.popleft()
-        since, before = self._seen[0]
-        done, left = report.documents_done - before, report.documents.listed - report.documents_done
-        if not report.listing_complete or done <= 0 or left <= 0:
-            return None
-        return left * (now - since) / done
+        since, documents_before, tokens_before = self._seen[0]
+        if now == since:
+            return 0.0, 0.0
+        return (documents - documents_before) / (now - since), (tokens - tokens_before) / (now - since)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -159,7 +159,16 @@ class RunReport:
 
     def write(self, path: Path) -> None:
         """Writes the report as JSON, whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_json(path, self.to_dict())
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Writes `content` whole or not at all; a device or a pipe, such as /dev/stdout, is written to as it is."""
+    text = json.dumps(content, indent=2) + "\n"
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,55 @@
+"""What PostgreSQL's errors mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vecload.connectorkit import Fault
+
+if TYPE_CHECKING:
+    import psycopg
+
+# Connection lost, out of resources, shutting down, serialisation and deadlock, lock timeout, read-only (a failover).
+_TRANSIENT_STATES = ("08", "53", "57P", "40", "55P03", "25006")
+# Two first runs that create the extension or the schema's record table at the same moment.
+_RACES = ("23505", "42P07", "42710")
+# Bad values, constraints, a row or index entry over a limit.
+_REJECTED_STATES = ("22", "23", "54")
+# A refused login has no SQLSTATE in the client, only the server's text.
+_REFUSED_LOGIN = ("password", "authentication", "does not exist", "pg_hba.conf", "permission denied", "not permitted")
+
+
+def fault(error: Exception, where: str) -> Fault | None:
+    """`where` names the server and the collection. None: not an error of PostgreSQL."""
+    import psycopg
+
+    if isinstance(error, (UnicodeEncodeError, psycopg.DataError)) and getattr(error, "sqlstate", None) is None:
+        return Fault("rejected", f"{where} cannot take the points: {_line(error)}.")
+    if not isinstance(error, psycopg.Error):
+        return None
+    state = error.sqlstate
+    if state is None:
+        return _client_fault(error, where)
+    if state.startswith(_TRANSIENT_STATES) or state in _RACES:
+        return Fault("transient", f"{where} is not ready: {_line(error)}.")
+    if state.startswith(_REJECTED_STATES):
+        return Fault("rejected", f"{where} rejected the points: {_line(error)}.")
+    return Fault("permanent", f"{where} failed: {_line(error)}.")
+
+
+def _client_fault(error: psycopg.Error, where: str) -> Fault:
+    import psycopg
+
+    line = _line(error)
+    if not isinstance(error, psycopg.OperationalError):
+        return Fault("permanent", f"{where} failed: {line}.")
+    if any(word in line for word in _REFUSED_LOGIN):
+        return Fault("permanent", f"{where} refused the login: {line}.")
+    return Fault("transient", f"{where} is out of reach: {line}.")
+
+
+def _line(error: Exception) -> str:
+    """The main message alone: details hold the row's content, hints are for administrators."""
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    text = primary or next(iter(str(error).splitlines()), type(error).__name__)
+    return text.strip().rstrip(".")[:300]
