@@ -27,6 +27,12 @@ def prose(number: int, parts: int = 4) -> str:
     return f"# Document {number}\n\n" + "\n\n".join(sections) + "\n"
 
 
+def place(point: Point) -> tuple[str, int]:
+    """Where a point stands: its document and ordinal."""
+    payload = point.payload or {}
+    return str(payload["document"]), int(str(payload["ordinal"]))
+
+
 class World:
     def __init__(self, folder: Path, sink: str | None = None) -> None:
         self.folder = folder
@@ -71,9 +77,7 @@ class World:
         try:
             if sink.inspect() is None:
                 return []
-            return sorted(
-                sink.scan(), key=lambda p: (p.payload or {})["document"] + f"{(p.payload or {})['ordinal']:06}"
-            )  # type: ignore[operator]  # a Json value, a string by contract
+            return sorted(sink.scan(), key=place)
         finally:
             sink.close()
 

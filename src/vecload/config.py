@@ -109,6 +109,8 @@ class Config:
     """The layers merged, and where they came from."""
 
     settings: Settings
+    above: Settings
+    """Flags and environment alone: they weigh more than a job's own settings in the file."""
     path: Path | None
     """`vecload.yaml`, where there is one."""
 
@@ -146,10 +148,11 @@ class Config:
         values, _ = self._chosen("sink", sink or job.sink, settings.sinks, settings.sink)
         sink_connector = registry.sink(values.pop("kind"))
         own_collection = values.pop("collection", None)
-        transform = validated(TransformSettings, expanded(_merged(settings.transform, job.transform)), "transform")
+        values_of_job = _merged(_merged(settings.transform, job.transform), self.above.transform)
+        transform = validated(TransformSettings, expanded(values_of_job), "transform")
         engine_values = {"kind": "vllm", **transform.engine}
         engine = registry.engine(engine_values.pop("kind"))
-        chunk = None if "none" in (settings.chunk, job.chunk) else _merged(settings.chunk, job.chunk)
+        chunk = _chunk(settings.chunk, job.chunk, self.above.chunk)
         return Job(
             name=name,
             source=source_connector,
@@ -224,6 +227,17 @@ def _kind_of_url(what: Literal["source", "sink"], url: str, named: Mapping[str, 
     return kind
 
 
+def _chunk(*layers: dict[str, Any] | Literal["none"]) -> dict[str, Any] | None:
+    """The chunk settings of layers, the last of which weighs most; None where that says `none`."""
+    merged: dict[str, Any] | None = {}
+    for layer in layers:
+        if layer == "none":
+            merged = None
+        elif layer:
+            merged = _merged(merged, layer)
+    return merged
+
+
 def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
     """Reads `path`, else `vecload.yaml` in the working directory if there is one, under environment and `overrides`.
 
@@ -248,8 +262,9 @@ def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return init_settings, env_settings, InitSettingsSource(settings_cls, content)
 
+    flags = dict(overrides or {})
     try:
-        return Config(Layered(**(overrides or {})), path)
+        return Config(Layered(**flags), Settings(**flags), path)
     except ValidationError as error:
         raise UsageError(_sentence(error, "", Settings)) from None
 

@@ -117,8 +117,9 @@ class Embedding:
             texts = self._running.pop(future)
             self._feed()
             yield from self._checked(texts, future)
-        if not self._running:
-            self._report.spent("embed", seconds=time.monotonic() - self._busy_since)
+        now = time.monotonic()
+        self._report.spent("embed", seconds=now - self._busy_since)
+        self._busy_since = now
 
     def _feed(self) -> None:
         if not self._running and self._planned:

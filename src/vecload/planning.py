@@ -18,6 +18,7 @@ from vecload.text.chunk import Chunker, whole_document
 from vecload.text.clean import clean, json_value
 from vecload.text.failure import ParseFailure
 from vecload.text.parse_pool import ParserPool
+from vecload.text.parsers import MARKDOWN
 from vecload.text.tokenise import Tokenizer
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ class Planner:
             text, markdown = parsed.text, parsed.markdown
         else:
             text = document.content
+            markdown = document.name.lower().endswith(MARKDOWN.suffixes)
         text = clean(text)
         if not text.strip():
             self._skip(draft.container, "no_text" if document.content else "empty")
@@ -289,7 +291,7 @@ class Planner:
             points = self._sink.fetch([point for ids in wanted.values() for point in ids], vectors=True)
         found = {point.id: point for point in points}
         for document in fresh:
-            for position, old in enumerate(wanted.get(document.row.text_hash, ())):
+            for position, old in enumerate(wanted.get(document.row.text_hash or b"", ())):
                 point = found.get(old)
                 # The text is compared too: a ledger can be wrong, a vector under the wrong text must not happen.
                 if point is None or point.vector is None or not point.payload:

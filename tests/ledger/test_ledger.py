@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -238,6 +239,15 @@ def test_a_file_that_is_no_ledger(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ledger.db").write_bytes(content)
     with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened"):
         Ledger.open(tmp_path / "ledger.db")
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    with pytest.raises(LedgerError, match="another program"):
+        Ledger.open(tmp_path / "other.db")
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
 
 
 def test_a_newer_ledger_is_refused(tmp_path: Path, ledger: Ledger) -> None:

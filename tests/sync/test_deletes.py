@@ -40,7 +40,7 @@ def test_a_missing_directory_touches_nothing(world: World) -> None:
     shutil.rmtree(world.docs)
     with pytest.raises(vecload.VecloadError, match="docs") as caught:
         world.sync()
-    assert caught.value.exit_code == 1  # type: ignore[attr-defined]  # VecloadError has it
+    assert caught.value.exit_code == 1
     assert world.points() == before
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select
+from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, inspect, select
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from vecload.errors import LedgerError
@@ -39,6 +39,9 @@ class Ledger:
             event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
             ledger = cls(engine, path)
             with ledger.transaction() as connection:
+                tables = inspect(connection).get_table_names()
+                if tables and schema.about.name not in tables:
+                    raise LedgerError(f"{path} is another program's database; name another ledger.")
                 schema.metadata.create_all(connection)
                 version = connection.scalar(select(schema.about.c.version))
                 if version is None:

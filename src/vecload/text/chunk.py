@@ -24,9 +24,9 @@ DEFAULT_MAX_TOKENS = 512
 DEFAULT_OVERLAP_TOKENS = 64
 
 _BLOCK_CHARACTERS = 32_768
-"""The splitter gets blocks of at most this size: its cost grows faster than its input (on a line of a million characters
-twice the time for each of them as on one of 64,000), and it works on several blocks at once. For limits over 512 tokens
-a block is larger, so that few chunks end where a block does."""
+"""The splitter gets blocks of at most this size: its cost grows faster than its input (a line of a million characters
+takes twice as long for each of them as one of 64,000), and it works on several blocks at once. For limits over 512
+tokens a block is larger, so that few chunks end where a block does."""
 
 _CHARACTERS_PER_TOKEN = 32
 """A chunk has at most this many characters for each token of the limit. Tokens alone do not bound it: to WordPiece an
@@ -142,10 +142,10 @@ class Chunker:
 
     def _sections(self, text: str, headings: list[Heading]) -> Iterator[tuple[int, int, bool]]:
         """(start, end, whether it fits into one chunk) of the sections that the text is cut into."""
-        borders = [0, *(heading.start for heading in headings if heading.start > 0), len(text)]
-        first = len(headings) - (len(borders) - 2)  # 1 where the text begins with a heading
-        levels = [headings[0].level if first else 0, *(heading.level for heading in headings[first:])]
-        bodies = [headings[0].body if first else 0, *(heading.body for heading in headings[first:])]
+        # Section 0 is what stands before the first heading, often nothing; all others are under it.
+        borders = [0, *(heading.start for heading in headings), len(text)]
+        levels = [0, *(heading.level for heading in headings)]
+        bodies = [0, *(heading.body for heading in headings)]
         counts = self._tokenizer.counts([text[a:b] for a, b in itertools.pairwise(borders)])
         total = [0]
         for count in counts:

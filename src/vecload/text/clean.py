@@ -9,9 +9,7 @@ import re
 import uuid
 from collections.abc import Mapping, Set
 from decimal import Decimal
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecload.documents import Json
@@ -64,8 +62,8 @@ def json_value(value: object) -> Json:
 
 def _json_value(value: object, depth: int) -> Json:
     # numpy's float64 is a float and its str_ a str, so they are converted before those types are looked at.
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.astype(str).tolist() if value.dtype.kind in "mM" else value.tolist()
+    if type(value).__module__ == "numpy" and hasattr(value, "dtype"):
+        value = _from_numpy(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -90,6 +88,11 @@ def _json_value(value: object, depth: int) -> Json:
         if isinstance(value, Set):
             return [_json_value(item, depth + 1) for item in sorted(value, key=lambda item: (str(item), repr(item)))]
     return clean(str(value))
+
+
+def _from_numpy(value: Any) -> object:
+    """By what it can do: this module also runs in the parser process, which loads no numpy for its memory's sake."""
+    return value.astype(str).tolist() if value.dtype.kind in "mM" else value.tolist()
 
 
 def _json_object(value: Mapping[object, object], depth: int) -> dict[str, Json]:

@@ -70,8 +70,9 @@ def refuse_binary(content: bytes) -> None:
         if content.startswith(magic) and (not magic.isascii() or not magic.isalnum() or _control_bytes(head) > 0):
             raise ParseFailure("binary", f"The content is {what}, which no installed parser reads.")
     sample = content[:_SAMPLE]
-    # One NUL that strayed into a text is removed by clean(); text never has one in 50 bytes.
-    if sample and _control_bytes(sample) * 50 > len(sample):
+    # A NUL that strayed into a text is removed by clean(), also where the text is short.
+    controls = _control_bytes(sample)
+    if controls > 3 and controls * 20 > len(sample):
         raise ParseFailure("binary", "The content is binary data, not text, and no installed parser reads it.")
 
 
