@@ -65,7 +65,7 @@ def test_chunk_none_and_back(file: Path) -> None:
     assert config.load(file).job(name="whole").chunk is None
     assert config.load(file, {"chunk": "none"}).job(name="nightly").chunk is None
     again = config.load(file, {"chunk": {"max_tokens": 50}}).job(name="whole").chunk
-    assert again == config.ChunkSettings(max_tokens=50)
+    assert again == config.ChunkSettings(max_tokens=50, overlap_tokens=None)
 
 
 def test_a_source_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
