@@ -14,8 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 

@@ -16,8 +16,8 @@ from vecload.documents import key_text
 from vecload_connectors.sources.tree import NotReadError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SAMPLE_ROWS = 100
 PARQUET_BATCH_ROWS = 256
