@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vecload import probes
@@ -31,7 +32,8 @@ class Collection:
             )
         found = sink.inspect()
         self.exists = found is not None
-        self.record = found or CollectionRecord(uuid.uuid4().hex, space, "", __version__)
+        index = "pending" if sink.capabilities.deferred_index else "ready"
+        self.record = found or CollectionRecord(uuid.uuid4().hex, space, "", __version__, index)
         if not self.record.space.same_as(space):
             raise RefusedError(
                 f"{sink.id} holds vectors of {described(self.record.space)}, and this run would add those of "
@@ -54,7 +56,7 @@ class Collection:
                 f"returned an array of shape {vectors.shape}; check engine.args."
             )
         if not self.record.probes:
-            self.record = CollectionRecord(self.record.incarnation, space, probes.encode(vectors), __version__)
+            self.record = replace(self.record, probes=probes.encode(vectors))
             if self.exists:
                 self.sink.save_record(self.record)
         elif not probes.agree(probes.decode(self.record.probes, space.dimensions), vectors):
@@ -65,6 +67,13 @@ class Collection:
         if not self.exists:
             self.sink.create(self.record)
             self.exists = True
+
+    def finish_index(self) -> None:
+        """Builds the index that a first load left for later, also one that an earlier run did not get to."""
+        if self.exists and self.record.index == "pending":
+            self.sink.build_index()
+            self.record = replace(self.record, index="ready")
+            self.sink.save_record(self.record)
 
 
 def described(space: VectorSpace) -> str:

@@ -148,6 +148,8 @@ class SinkCapabilities:
     payload_update: bool = True
     """`update_payload` works without sending the vector again."""
     aliases: bool = False
+    deferred_index: bool = False
+    """`create` makes no vector index yet; `build_index` does, which is far faster after a first load than during it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +181,15 @@ class CollectionRecord:
     """The vectors of the probe texts, base64 of float32; empty until an engine has run."""
     vecload: str
     """The version that made the collection."""
+    index: str = "ready"
+    """`pending` from `create` until `build_index` has returned: any later run builds it."""
 
     def to_json(self) -> dict[str, Json]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CollectionRecord:
-        known = {k: data[k] for k in ("incarnation", "probes", "vecload")}
+        known = {k: data[k] for k in ("incarnation", "probes", "vecload", "index") if k in data}
         return cls(space=VectorSpace(**{k: data["space"][k] for k in VectorSpace.__dataclass_fields__}), **known)
 
 
@@ -212,6 +216,9 @@ class Sink(Protocol):
 
     def save_record(self, record: CollectionRecord) -> None:
         """Replaces the record."""
+
+    def build_index(self) -> None:
+        """Builds the vector index that `create` left out, and returns when searches use it. Safe to repeat."""
 
     def upsert(self, batch: VectorBatch) -> None:
         """Writes the points whole. The same id twice in a batch: the last wins. RejectedError: these points are bad."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 WINDOW_BATCHES = 8
 """A window holds about this many full batches: enough to sort by length, little enough to lose in a crash."""
 
+WINDOW_DOCUMENTS = 4096
+"""A window is full at this many documents too: most need no vector when only metadata changed."""
+
 
 @dataclass(slots=True)
 class Text:
@@ -56,7 +59,7 @@ class Window:
 
     @property
     def full(self) -> bool:
-        return self._tokens >= self._max_tokens
+        return self._tokens >= self._max_tokens or len(self.documents) >= WINDOW_DOCUMENTS
 
 
 @dataclass(frozen=True, slots=True)

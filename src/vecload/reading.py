@@ -25,6 +25,8 @@ CONTAINERS_AHEAD = 256
 DOCUMENTS_AHEAD = 512
 PLANS_AHEAD = 4
 PLANNERS = max(2, min(8, os.cpu_count() or 2))
+READ_BYTES = 256 << 20
+"""Content read and not planned yet, beside what each reader holds: a bucket of large files must fit the memory."""
 BATCH_DOCUMENTS = 256
 BATCH_BYTES = 4 << 20
 """A batch of documents is planned together: one look into the ledger, one call of the tokenizer."""
@@ -62,6 +64,7 @@ class Reading:
         self._containers: queue.Queue[Container | None] = queue.Queue(CONTAINERS_AHEAD)
         self._read: queue.Queue[tuple[Read, ContainerProgress] | None] = queue.Queue(DOCUMENTS_AHEAD)
         self._plans: queue.Queue[list[PlannedDocument] | None] = queue.Queue(PLANS_AHEAD)
+        self._unplanned = ByteBudget(READ_BYTES)
         self._stop = threading.Event()
         self._problems = False
         self._error: BaseException | None = None
@@ -149,6 +152,7 @@ class Reading:
                     break
                 progress.item_read()
                 with self._report.waiting("read"):
+                    self._take_room(_size(item))
                     self._put(self._read, (item, progress))
             progress.reading_ended()
 
@@ -160,6 +164,7 @@ class Reading:
             if first is None:
                 return
             batch, size = [first], _size(first[0])
+            del first
             while len(batch) < BATCH_DOCUMENTS and size < BATCH_BYTES:
                 try:
                     item = self._read.get_nowait()
@@ -171,6 +176,8 @@ class Reading:
                 batch.append(item)
                 size += _size(item[0])
             planned = self._planner.plan(batch)
+            del batch
+            self._unplanned.give_back(size)
             if planned:
                 self._put(self._plans, planned)
 
@@ -211,6 +218,11 @@ class Reading:
                 continue
         raise Stopped
 
+    def _take_room(self, size: int) -> None:
+        while not self._unplanned.take(size, timeout=0.2):
+            if self._stop.is_set():
+                raise Stopped
+
     def _put_end(self, target: queue.Queue[Any]) -> None:
         while True:
             try:
@@ -228,6 +240,28 @@ class Reading:
             except queue.Empty:
                 continue
         raise Stopped
+
+
+class ByteBudget:
+    """So many bytes at a time, and one item of any size when there is no other."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._changed = threading.Condition()
+
+    def take(self, size: int, timeout: float) -> bool:
+        """Whether there was room within `timeout` seconds."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._used or self._used + size <= self._limit, timeout):
+                return False
+            self._used += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._changed:
+            self._used -= size
+            self._changed.notify_all()
 
 
 def _size(item: Read) -> int:

@@ -120,11 +120,16 @@ def _run(
 
     _bring_in_step(reading, embedding, writing, collection, engine, report, interrupts)
 
+    if report.skipped["duplicate_key"]:
+        log.warning("%d documents have the key of another one and were left out.", report.skipped["duplicate_key"])
     tracker.flush()
     if reading.complete and documents is None:
         report.state = "deleting what vanished"
         policy = DeletePolicy(options.delete, options.allow_delete)
         delete_vanished(policy, source, sink, scope, report)
+    report.state = "building the index"
+    with report.working("index"):
+        collection.finish_index()
     scope.end_run()
     report.dead_letters = scope.dead_letter_count()
     if report.documents.withheld and options.delete:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 COMMIT_DOCUMENTS = 500
 COMMIT_SECONDS = 1.0
 """The ledger is told of finished documents in groups: each commit waits for the disk."""
+SEND_SECONDS = 2.0
+"""A request is sent when it is full, or this old: a slow engine must not keep points from the store for long."""
 DELETE_IDS = 1000
 
 
@@ -98,6 +100,9 @@ class Writing:
                     self._acknowledge()
             self._commit()
         else:
+            for buffer in (self._vectors, self._payloads):
+                if buffer.age > SEND_SECONDS:
+                    self._send(buffer)
             self._acknowledge()
             late = time.monotonic() - self._committed > COMMIT_SECONDS
             if len(self._finished) >= COMMIT_DOCUMENTS or (self._finished and late):
@@ -210,6 +215,12 @@ class _Buffer:
         self._limits = sink.capabilities
         self._writes: list[_Write] = []
         self._bytes = 0
+        self._begun = 0.0
+
+    @property
+    def age(self) -> float:
+        """Seconds since its first write; 0 when it is empty."""
+        return time.monotonic() - self._begun if self._writes else 0.0
 
     def fits(self, write: _Write) -> bool:
         return (
@@ -218,6 +229,8 @@ class _Buffer:
         )
 
     def add(self, write: _Write) -> None:
+        if not self._writes:
+            self._begun = time.monotonic()
         self._writes.append(write)
         self._bytes += write.size
 

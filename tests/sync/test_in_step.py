@@ -227,3 +227,27 @@ class TestDocumentsAtHand:
         report = world.sync([Document("a", "First."), Document("a", "Second."), Document("b", "Third.")])
         assert report.skipped == {"duplicate_key": 1}
         assert [(point.payload or {})["text"] for point in world.points()] == ["First.", "Third."]
+
+
+class TestTooLong:
+    """A text over the model's limit, which only `chunk: none` makes common."""
+
+    LONG = "A word and another. " * 200
+
+    def sync(self, world: World, policy: str) -> vecload.RunReport:
+        world.settings |= {"chunk": "none", "transform": {"engine": {"kind": "deterministic"}, "too_long": policy}}
+        return world.sync([Document("long", self.LONG), Document("short", "Short.")])
+
+    def test_truncate_keeps_the_head_and_counts(self, world: World) -> None:
+        report = self.sync(world, "truncate")
+        assert (report.exit_code, report.truncated, len(world.points())) == (0, 1, 2)
+
+    def test_skip_leaves_it_out_and_counts(self, world: World) -> None:
+        report = self.sync(world, "skip")
+        assert (report.exit_code, report.skipped) == (0, {"too_long": 1})
+        assert world.documents() == {"short"}
+
+    def test_fail_makes_a_dead_letter(self, world: World) -> None:
+        report = self.sync(world, "fail")
+        assert (report.exit_code, report.documents.failed, report.dead_letters) == (3, 1, 1)
+        assert world.documents() == {"short"}

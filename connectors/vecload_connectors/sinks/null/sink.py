@@ -32,6 +32,9 @@ class NullSink:
     def save_record(self, record: CollectionRecord) -> None:
         pass
 
+    def build_index(self) -> None:
+        """Nothing to do: `create` leaves nothing out."""
+
     def upsert(self, batch: VectorBatch) -> None:
         with self._lock:
             self._upserted += len(batch)

@@ -133,6 +133,9 @@ class PgvectorSink:
 
     # ------------------------------------------------------------ points
 
+    def build_index(self) -> None:
+        """Nothing to do: `create` leaves nothing out."""
+
     def upsert(self, batch: VectorBatch) -> None:
         if not len(batch):
             return

@@ -153,6 +153,9 @@ class QdrantSink:
 
     # ------------------------------------------------------------ points
 
+    def build_index(self) -> None:
+        """Nothing to do: `create` leaves nothing out."""
+
     def upsert(self, batch: VectorBatch) -> None:
         if len(batch):
             self._upsert(self._known_target(), without_doubles(batch))
