@@ -121,9 +121,11 @@ def _prepare(folder: Path) -> PostgresServer:
     os.chown(folder, user.pw_uid, user.pw_gid)
     prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
     if subprocess.run([*prefix, "test", "-x", str(installed / "bin" / "initdb")], check=False).returncode != 0:
-        # The package lies where that user may not enter, such as root's home.
-        shutil.copytree(installed, folder / "pginstall", symlinks=True)
-        installed = folder / "pginstall"
+        # The package lies where that user may not enter, such as root's home. Its libraries lie beside it.
+        package = installed.parent
+        for part in (package, package.with_name(f"{package.name}.libs")):
+            shutil.copytree(part, folder / part.name, symlinks=True)
+        installed = folder / package.name / installed.name
     return PostgresServer(installed / "bin", folder, port, prefix)
 
 
