@@ -160,6 +160,39 @@ class TestVanished:
         assert second.containers(["table"])["table"].tag is None
 
 
+@pytest.mark.parametrize("renamed", [True, False])
+def test_looking_for_vanished_documents_is_linear(tmp_path: Path, renamed: bool) -> None:
+    """Counted in steps of SQLite's virtual machine, which do not depend on the machine that it runs on."""
+
+    def steps(documents: int) -> int:
+        ledger = Ledger.open(tmp_path / f"{documents}.db")
+        scope = ledger.scope("incarnation", "sink", "source")
+        scope.begin_run()
+        texts = [n.to_bytes(16, "big") for n in range(documents)]
+        filled(scope, *(row(f"old/{n}", n % 256, text=text) for n, text in enumerate(texts)))
+        second = next_run(ledger, [f"new/{n}" if renamed else f"old/{n}" for n in range(documents)])
+        if renamed:
+            second.see_documents({f"new/{n}": True for n in range(documents)})
+            filled(second, *(row(f"new/{n}", n % 256, text=text) for n, text in enumerate(texts)))
+        taken = 0
+
+        def count() -> int:
+            nonlocal taken
+            taken += 1
+            return 0
+
+        with ledger.transaction() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.set_progress_handler(count, 1000)
+        found = second.find_vanished()
+        ledger.close()
+        assert found.moved == (documents if renamed else 0)
+        return taken
+
+    assert steps(4000) < 3 * steps(2000)
+
+
 def test_stale_points_stay_pending_until_they_are_deleted(scope: Scope) -> None:
     changed = row("a", 2)
     stale = DocumentRow("a", "a", "deleting", changed.content_hash, changed.text_hash, ids(2), hashes(2), stale=ids(1))

@@ -60,9 +60,11 @@ documents = Table(
     Column("payload_hashes", LargeBinary, nullable=False),
     Column("stale", LargeBinary, nullable=False),
     Index("documents_by_container", "scope", "container"),
-    Index("documents_by_text", "text_hash"),
-    Index("documents_by_state", "scope", "state"),
+    Index("documents_by_text", "text_hash", "scope"),
 )
+# Partial, so that it serves the search for pending deletes alone: as a full index it would be taken for others too,
+# where nearly every row is `current`.
+Index("documents_deleting", documents.c.scope, documents.c.key, sqlite_where=documents.c.state == "deleting")
 
 dead_letters = Table(
     "dead_letters",

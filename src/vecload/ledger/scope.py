@@ -124,24 +124,24 @@ class Scope:
             for group in _groups(keys):
                 connection.execute(update(seen).where(seen.c.key.in_(group)).values(read=True))
 
-    def containers_done(self, rows: Iterable[ContainerRow]) -> None:
+    def containers_done(self, rows: Sequence[ContainerRow]) -> None:
         """All documents of these containers are in the sink: they need no reading until their tags change."""
         letters = schema.dead_letters
+        values = [
+            {
+                "scope": self._id,
+                "key": row.key,
+                "tag": row.tag,
+                "documents": row.documents,
+                "skipped": json.dumps(row.skipped) if row.skipped else None,
+            }
+            for row in rows
+        ]
         with self._ledger.transaction() as connection:
-            for row in rows:
-                values = {
-                    "scope": self._id,
-                    "key": row.key,
-                    "tag": row.tag,
-                    "documents": row.documents,
-                    "skipped": json.dumps(row.skipped) if row.skipped else None,
-                }
-                _upsert(connection, schema.containers, [values])
-                connection.execute(
-                    delete(letters).where(
-                        letters.c.scope == self._id, letters.c.container == row.key, letters.c.run != self._run
-                    )
-                )
+            _upsert(connection, schema.containers, values)
+            for group in _groups(row.key for row in rows):
+                mine = and_(letters.c.scope == self._id, letters.c.container.in_(group), letters.c.run != self._run)
+                connection.execute(delete(letters).where(mine))
 
     # ------------------------------------------------------------ documents
 
@@ -262,7 +262,9 @@ class Scope:
             total = connection.scalar(select(func.count()).select_from(table).where(mine)) or 0
             connection.execute(insert(gone).from_select(["key"], select(table.c.key).where(mine, vanished)))
             count = connection.scalar(select(func.count()).select_from(gone)) or 0
-            safe = connection.scalar(select(func.count()).select_from(gone).where(gone.c.key.in_(self._safe()))) or 0
+            if not count:
+                return Vanished(total, 0, 0, 0)
+            safe = connection.scalar(select(func.count()).select_from(self._safe().subquery())) or 0
             moved = connection.scalar(self._moved_count()) or 0
         return Vanished(total=total, gone=count - safe, safe=safe, moved=moved)
 
@@ -292,14 +294,12 @@ class Scope:
             schema.seen_documents,
         )
         return (
-            select(func.count())
-            .select_from(new)
+            select(func.count(new.c.key.distinct()))
+            .select_from(gone)
+            .join(old, and_(old.c.scope == self._id, old.c.key == gone.c.key))
+            .join(new, and_(new.c.text_hash == old.c.text_hash, new.c.scope == self._id))
             .join(seen, seen.c.key == new.c.key)
-            .where(
-                new.c.scope == self._id,
-                seen.c.new,
-                exists().where(old.c.scope == self._id, old.c.text_hash == new.c.text_hash, old.c.key == gone.c.key),
-            )
+            .where(seen.c.new)
         )
 
     def mark_vanished_deleting(self, *, safe_only: bool) -> None:
