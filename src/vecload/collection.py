@@ -27,8 +27,8 @@ class Collection:
         widest = sink.capabilities.max_dimensions
         if widest is not None and space.dimensions > widest:
             raise RefusedError(
-                f"{model.name} gives {space.dimensions} dimensions and {sink.id} takes at most {widest}; "
-                "choose a model with fewer, or another store."
+                f"{model.name} gives {space.dimensions} dimensions and {sink.id} takes at most {widest}: "
+                f"{sink.capabilities.too_wide_advice}."
             )
         found = sink.inspect()
         self.exists = found is not None

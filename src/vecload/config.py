@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from vecload import registry
@@ -117,6 +118,8 @@ class Config:
     @property
     def ledger(self) -> Path:
         if self.settings.ledger:
+            if "://" in self.settings.ledger:
+                raise UsageError(f"The ledger is the path of an SQLite file, not a URL ({self.settings.ledger}).")
             return Path(self.settings.ledger).expanduser().absolute()
         folder = self.path.parent if self.path else Path.cwd()
         return folder / ".vecload" / "ledger.db"
@@ -135,6 +138,8 @@ class Config:
         Raises UsageError: which setting is wrong or missing, and every place where it was looked for.
         """
         settings = self.settings
+        if collection is not None and not collection.strip():
+            raise UsageError("--collection is empty; name a collection, or leave the flag out.")
         job = JobSettings()
         if name is not None:
             if name not in settings.jobs:
@@ -340,7 +345,9 @@ def set_value(overrides: dict[str, Any], assignment: str) -> None:
     key, equals, text = assignment.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise UsageError(f"--set {assignment}: write KEY=VALUE, such as --set chunk.max_tokens=256.")
+        # Not the rest of it: that may be a secret whose '=' is missing.
+        name = assignment.split()[0] if assignment.split() else ""
+        raise UsageError(f"--set {name}…: write KEY=VALUE, such as --set chunk.max_tokens=256.")
     try:
         value = yaml.safe_load(text) if text else ""
     except yaml.YAMLError:
@@ -364,11 +371,16 @@ def validated(model: type[AnyModel], values: Mapping[str, Any], where: str) -> A
         raise UsageError(_sentence(error, where, model)) from None
 
 
+def setting_names(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The settings of a model by the names that a user writes."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def _sentence(error: ValidationError, where: str, model: type[BaseModel]) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     name = ".".join([*filter(None, [where]), *(str(part) for part in first["loc"])])
     if first["type"] == "extra_forbidden":
-        return f"There is no setting '{name}'; known are: {', '.join(model.model_fields)}."
+        return f"There is no setting '{name}'; known are: {', '.join(setting_names(model))}."
     if first["type"] == "missing":
         return f"The setting '{name}' is missing; give it with --set {name}=…, in the environment, or in {CONFIG_NAME}."
     message = first["msg"].removeprefix("Value error, ")

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vecload.documents import Container, Document, Hit, Json, Point, Problem, Skipped, TokenBatch, VectorBatch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import BaseModel
 
     from vecload.documents import FloatMatrix
@@ -36,6 +38,8 @@ class SourceCapabilities:
     """How many `read` calls may run at the same time, each on a thread of its own."""
     max_document_bytes: int = 64 << 20
     """The largest content that a document of it has; parsers refuse more."""
+    root: Path | None = None
+    """The folder of this machine below which its containers lie, with keys relative to it."""
 
 
 class Source(Protocol):
@@ -145,6 +149,8 @@ class SinkCapabilities:
     max_text_bytes: int | None = None
     """The longest string in UTF-8 bytes; None: no limit of its own."""
     max_dimensions: int | None = None
+    too_wide_advice: str = "choose a model with fewer dimensions, or another store"
+    """What a person can do about wider vectors, for the message that refuses them."""
     payload_update: bool = True
     """`update_payload` works without sending the vector again."""
     aliases: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from vecload.contracts import Sink, Source
@@ -10,6 +11,9 @@ from vecload.ledger import Scope
 from vecload.report.run_report import RunReport
 from vecload.writing import delete_stale
 
+log = logging.getLogger("vecload")
+
+NAMED = 5
 FREE_DOCUMENTS = 10
 FREE_SHARE = 0.10
 """Up to this many documents, or this share of the source's, may vanish at once without a person's word."""
@@ -32,11 +36,11 @@ def finish_deletes(sink: Sink, scope: Scope, report: RunReport) -> None:
 def delete_vanished(policy: DeletePolicy, source: Source, sink: Sink, scope: Scope, report: RunReport) -> None:
     """After a whole listing, with all writes acknowledged: deletes what is gone, or withholds and says so.
 
-    A document whose text stands under another key has moved, or was a copy: its old points go in any case.
+    A document whose text came back under a new key has moved: its old points go in any case.
     """
     vanished = scope.find_vanished()
     if not policy.vanished:
-        report.add(report.documents, withheld=vanished.gone + vanished.safe)
+        report.add(report.documents, withheld=vanished.gone + vanished.moved)
         scope.keep_vanished()
         return
     clean = True
@@ -47,11 +51,16 @@ def delete_vanished(policy: DeletePolicy, source: Source, sink: Sink, scope: Sco
     allowed = clean and _allowed(policy, vanished.gone, vanished.total)
     if vanished.gone and not allowed:
         report.add(report.documents, withheld=vanished.gone)
+        some = ", ".join(scope.vanished_keys(NAMED))
+        more = f" and {vanished.gone - NAMED} more" if vanished.gone > NAMED else ""
+        log.warning("No longer in the source, and not deleted: %s%s.", some, more)
         scope.keep_vanished()
-    deleted = max(vanished.safe - vanished.moved, 0) + (vanished.gone if allowed else 0)
-    report.add(report.documents, new=-vanished.moved, moved=vanished.moved, deleted=deleted)
-    scope.mark_vanished_deleting(safe_only=not allowed)
+    # A run that was killed may have counted some of the moved as new already.
+    moved_now = min(vanished.moved, report.documents.new)
+    report.add(report.documents, new=-moved_now, moved=vanished.moved, deleted=vanished.gone if allowed else 0)
+    scope.mark_vanished_deleting(moved_only=not allowed)
     finish_deletes(sink, scope, report)
+    scope.settle_fresh()
     scope.forget_unlisted()
 
 

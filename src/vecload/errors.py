@@ -5,11 +5,19 @@
 
 from __future__ import annotations
 
+import re
+
+_LOGIN = re.compile(r"(?<=://)[^\s/]*@")
+
 
 class VecloadError(Exception):
     """The base of every error that vecload raises on purpose."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        # Whatever quotes a URL, the user and password in it are not for a log.
+        super().__init__(_LOGIN.sub("***@", message))
 
 
 class UsageError(VecloadError):

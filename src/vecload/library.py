@@ -8,12 +8,13 @@ from typing import Any
 
 from vecload import config
 from vecload.documents import Document
+from vecload.errors import UsageError
 from vecload.report.run_report import RunReport
 from vecload.sync import SyncOptions, run
 
 
 def sync(
-    source: str | Iterable[Document] | None = None,
+    source: str | Path | Iterable[Document] | None = None,
     sink: str | None = None,
     *,
     collection: str | None = None,
@@ -46,6 +47,10 @@ def sync(
     if model is not None:
         overrides["transform"] = {**overrides.get("transform", {}), "model": model}
     loaded = config.load(Path(config_path) if config_path is not None else None, overrides)
+    if isinstance(source, Path):
+        source = str(source)
+    if isinstance(source, Document):
+        raise UsageError("source is one Document; give a list of them.")
     documents = None if source is None or isinstance(source, str) else source
     chosen = loaded.job(
         name=job,

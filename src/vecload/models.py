@@ -75,6 +75,8 @@ class Model:
         """
         overrides = overrides or ModelOverrides()
         path = locate(name)
+        if Path(name).expanduser().is_dir():
+            name = str(path)  # absolute: a collection's own model is looked for from other folders later
         config = _read(path / "config.json")
         modules = _modules(name, path)
         pooling, normalize = _pooling_of_modules(name, path, modules) if modules else _pooling_by_kind(name, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from vecload.documents import IntVector
     from vecload.tracking import ContainerProgress
+
+log = logging.getLogger("vecload")
 
 Read = Document | Skipped | Problem
 
@@ -103,7 +106,7 @@ class Planner:
         report: RunReport,
     ) -> None:
         """`chunker` None keeps each document as one chunk."""
-        self._settings = settings
+        self.settings = settings
         self._scope = scope
         self._sink = sink
         self._parsers = parsers
@@ -132,7 +135,7 @@ class Planner:
         for item, container in batch:
             match item:
                 case Skipped():
-                    self._skip(container, item.reason)
+                    self._skip(container, item.key, item.reason)
                 case Problem():
                     self._bury(container, item.key, "read", item.reason, item.message, transient=item.transient)
                 case Document():
@@ -146,7 +149,7 @@ class Planner:
             known = draft.known
             if (
                 known is None
-                or self._settings.reembed
+                or self.settings.reembed
                 or known.state == "writing"
                 or known.content_hash != draft.content_hash
                 or known.container != container.key
@@ -158,7 +161,7 @@ class Planner:
                 self._report.add(self._report.chunks, unchanged=len(known.ids))
                 container.document_done()
         if same:
-            self._scope.see_documents(dict.fromkeys(same, False))
+            self._scope.see_documents(same)
             self._scope.unchanged(same)
         return drafts
 
@@ -166,7 +169,7 @@ class Planner:
         """Covers all that shapes the document's points, so that equal means nothing to do."""
         digest = hashlib.sha256()
         metadata = json.dumps(json_value(document.metadata), sort_keys=True, ensure_ascii=True)
-        for part in (self._settings.fingerprint, document.name, metadata):
+        for part in (self.settings.fingerprint, document.name, metadata):
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
         content = document.content
         digest.update(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
@@ -189,10 +192,10 @@ class Planner:
             markdown = document.name.lower().endswith(MARKDOWN.suffixes)
         text = clean(text)
         if not text.strip():
-            self._skip(draft.container, "no_text" if document.content else "empty")
+            self._skip(draft.container, document.key, "no_text" if document.content else "empty")
             return False
         draft.chunks = self._chunker.chunk(text, markdown=markdown) if self._chunker else whole_document(text)
-        limit = self._settings.max_text_bytes
+        limit = self.settings.max_text_bytes
         if limit is not None and any(len(chunk.text.encode()) > limit for chunk in draft.chunks):
             message = f"A chunk is longer than the {limit} bytes that the store takes; set chunk.max_tokens lower."
             self._bury(draft.container, document.key, "chunk", "text_too_long", message)
@@ -204,10 +207,11 @@ class Planner:
         first: dict[str, _Draft] = {}
         for draft in drafts:
             if first.setdefault(draft.key, draft) is not draft:
-                self._skip(draft.container, "duplicate_key")
-        repeated = self._scope.see_documents({key: draft.known is None for key, draft in first.items()})
+                self._skip(draft.container, draft.document.key, "duplicate_key")
+        repeated = self._scope.see_documents(list(first))
         for key in repeated:
-            self._skip(first.pop(key).container, "duplicate_key")
+            draft = first.pop(key)
+            self._skip(draft.container, draft.document.key, "duplicate_key")
         return list(first.values())
 
     # ------------------------------------------------------------ diff by chunks
@@ -231,7 +235,7 @@ class Planner:
         return planned
 
     def _planned(self, draft: _Draft, known: Mapping[bytes, bytes]) -> PlannedDocument:
-        settings, key = self._settings, draft.document.key
+        settings, key = self.settings, draft.document.key
         metadata = json_value(draft.document.metadata)
         ids: list[bytes] = []
         payloads: list[dict[str, Json]] = []
@@ -267,6 +271,7 @@ class Planner:
             text_hash=document_text_hash(text_hashes),
             ids=tuple(ids),
             payload_hashes=tuple(hashes),
+            fresh=draft.known is None or draft.known.fresh,
         )
         return PlannedDocument(
             container=draft.container,
@@ -281,7 +286,7 @@ class Planner:
     def _reuse_vectors(self, planned: list[PlannedDocument]) -> None:
         """A renamed or copied document takes the vectors of the one it equals, in one bulk fetch."""
         fresh = [p for p in planned if p.row.ids and len(p.diff.embed) == len(p.row.ids)]
-        if not fresh or self._settings.reembed:
+        if not fresh or self.settings.reembed:
             return
         copies = self._scope.copies([p.row.text_hash for p in fresh if p.row.text_hash])
         wanted = {p.row.text_hash: copies[p.row.text_hash] for p in fresh if p.row.text_hash in copies}
@@ -304,10 +309,10 @@ class Planner:
     def _tokenised(self, planned: list[PlannedDocument]) -> list[PlannedDocument]:
         wanted = [(p, i) for p in planned for i in p.diff.embed if i not in p.vectors]
         texts = [str(p.payloads[i]["text"]) for p, i in wanted]
-        batch, cut = self._tokenizer.encode(texts, prompt=self._settings.prompt, max_tokens=self._settings.max_tokens)
+        batch, cut = self._tokenizer.encode(texts, prompt=self.settings.prompt, max_tokens=self.settings.max_tokens)
         for (document, position), ids in zip(wanted, batch, strict=True):
             document.tokens[position] = ids
-        if self._settings.too_long == "truncate":
+        if self.settings.too_long == "truncate":
             self._report.count(truncated=len(cut))
         elif cut:
             planned = self._without_too_long(planned, [wanted[index] for index in cut])
@@ -317,9 +322,9 @@ class Planner:
     def _without_too_long(
         self, planned: list[PlannedDocument], too_long: list[tuple[PlannedDocument, int]]
     ) -> list[PlannedDocument]:
-        if self._settings.too_long == "fail":
+        if self.settings.too_long == "fail":
             for document in {id(p): p for p, _ in too_long}.values():
-                message = f"A chunk is longer than the {self._settings.max_tokens} tokens that the model takes."
+                message = f"A chunk is longer than the {self.settings.max_tokens} tokens that the model takes."
                 self._bury(document.container, key_from_text(document.row.key), "tokenise", "too_long", message)
             failed = {id(p) for p, _ in too_long}
             return [p for p in planned if id(p) not in failed]
@@ -330,7 +335,8 @@ class Planner:
 
     # ------------------------------------------------------------ what ends here
 
-    def _skip(self, container: ContainerProgress, reason: str) -> None:
+    def _skip(self, container: ContainerProgress, key: Key, reason: str) -> None:
+        log.debug("%s: skipped (%s)", key_text(key), reason)
         self._report.add(self._report.documents, listed=1, read=1)
         self._report.skip(reason)
         self._report.count(documents_done=1)
@@ -348,7 +354,7 @@ class Planner:
         unsure = stage == "read" and not self._scope.documents([document])
         letter = DeadLetter(document, container.key, stage, reason, message, transient)
         self._scope.bury([letter])
-        self._scope.see_documents({document: False})
+        self._scope.see_documents([document])
         self._report.add(self._report.documents, listed=1, failed=1, read=int(stage != "read"))
         self._report.count(documents_done=1)
         container.document_failed(transient=transient, whole=unsure)

@@ -6,11 +6,14 @@ Bounded queues between the steps keep memory flat: a slow engine makes the reade
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 from vecload.contracts import Source
@@ -51,8 +54,14 @@ class Reading:
         report: RunReport,
         *,
         trust_tags: bool,
+        fingerprint: str,
+        own_files: Sequence[Path],
     ) -> None:
-        """`trust_tags` False reads every container, whatever its tag says."""
+        """`trust_tags` False reads every container, whatever its tag says.
+
+        The content fingerprint joins each tag: with other chunk settings every container has changed. `own_files` are
+        what vecload itself writes (a sink's folder, the ledger); a source around them does not list them.
+        """
         self.complete = False
         """The listing ended without an error or a problem: what it did not yield is not there."""
         self._source = source
@@ -61,6 +70,8 @@ class Reading:
         self._tracker = tracker
         self._report = report
         self._trust_tags = trust_tags
+        self._fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()[:16]
+        self._own_keys = _keys_below(source.capabilities.root, own_files)
         self._containers: queue.Queue[Container | None] = queue.Queue(CONTAINERS_AHEAD)
         self._read: queue.Queue[tuple[Read, ContainerProgress] | None] = queue.Queue(DOCUMENTS_AHEAD)
         self._plans: queue.Queue[list[PlannedDocument] | None] = queue.Queue(PLANS_AHEAD)
@@ -117,6 +128,9 @@ class Reading:
             self._error = error
 
     def _choose(self, group: Sequence[Container | Skipped | Problem]) -> None:
+        group = [
+            self._tagged(item) if isinstance(item, Container) else item for item in group if not self._is_own(item)
+        ]
         containers = [item for item in group if isinstance(item, Container)]
         known = self._scope.containers([container.key for container in containers])
         for item in group:
@@ -140,6 +154,13 @@ class Reading:
                 else:
                     with self._report.waiting("list"):
                         self._put(self._containers, item)
+
+    def _tagged(self, container: Container) -> Container:
+        return replace(container, tag=container.tag and f"{container.tag} {self._fingerprint}")
+
+    def _is_own(self, item: Container | Skipped | Problem) -> bool:
+        key = str(item.key)
+        return any(key == own or key.startswith(f"{own}/") for own in self._own_keys)
 
     def _read_all(self) -> None:
         while (container := self._get(self._containers)) is not None:
@@ -262,6 +283,10 @@ class ByteBudget:
         with self._changed:
             self._used -= size
             self._changed.notify_all()
+
+
+def _keys_below(root: Path | None, files: Sequence[Path]) -> list[str]:
+    return [] if root is None else [str(file.relative_to(root)) for file in files if file.is_relative_to(root)]
 
 
 def _size(item: Read) -> int:

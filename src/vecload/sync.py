@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from vecload import registry
 from vecload.collection import Collection
@@ -55,6 +56,8 @@ class SyncOptions:
     """Up to this many vanished documents may be deleted, after a second listing."""
     command: str = "vecload sync"
     """How a person would run this again, for messages."""
+    report_file: Path | None = None
+    """Where the caller writes the report: no document, though it may lie among them."""
 
 
 def run(
@@ -113,13 +116,28 @@ def _run(
     tracker = ContainerTracker(scope)
     planner = _planner(job, options, model, source, scope, sink, opened, report)
     trust_tags = not (options.full or options.reembed or (options.checksum and source.capabilities.weak_tags))
-    reading = Reading(source, scope, planner, tracker, report, trust_tags=trust_tags)
+    reading = Reading(
+        source,
+        scope,
+        planner,
+        tracker,
+        report,
+        trust_tags=trust_tags,
+        fingerprint=planner.settings.fingerprint,
+        own_files=_own_files(job, options),
+    )
     engine = opened.enter_context(closing(job.engine.open(job.engine_settings, model)))
     embedding = Embedding(engine, model.space.dimensions, report)
     writing = opened.enter_context(closing(Writing(sink, scope, tracker, report)))
 
     _bring_in_step(reading, embedding, writing, collection, engine, report, interrupts)
 
+    if tracker.incomplete:
+        log.warning(
+            "%d files or tables could not be read whole, so none of their documents counts as gone; "
+            "see: vecload status --dead-letters",
+            tracker.incomplete,
+        )
     if report.skipped["duplicate_key"]:
         log.warning("%d documents have the key of another one and were left out.", report.skipped["duplicate_key"])
     tracker.flush()
@@ -156,8 +174,9 @@ def _bring_in_step(
         for window in _windows(reading, embedding, report, interrupts):
             if window.texts and not started:
                 report.state = "starting the engine"
-                engine.start()
-                collection.admit(engine)
+                with interrupts.at_once():
+                    engine.start()
+                    collection.admit(engine)
                 started = True
             writing.begin(window.documents)
             embedding.submit(window)
@@ -264,7 +283,7 @@ def _planner(
         )
     settings = PlanSettings(
         source=source.id,
-        fingerprint=content_fingerprint(limits, tokenizer.hash),
+        fingerprint=f"{content_fingerprint(limits, tokenizer.hash)} {job.transform.too_long}",
         prompt=prompt,
         max_tokens=model.max_tokens,
         too_long=job.transform.too_long,
@@ -273,6 +292,17 @@ def _planner(
     )
     chunker = Chunker(tokenizer, limits.max_tokens, limits.overlap_tokens) if limits else None
     return Planner(settings, scope, sink, parsers, tokenizer, chunker, report)
+
+
+def _own_files(job: Job, options: SyncOptions) -> list[Path]:
+    """What vecload writes itself, where it may lie within the source's folder."""
+    files = [*job.ledger.parent.glob(f"{job.ledger.name}*")]
+    if options.report_file is not None:
+        files.append(options.report_file)
+    url = str(getattr(job.sink_settings, "url", ""))
+    if "://" not in url:
+        files.append(Path(url.partition(":")[2]))
+    return [file.resolve() for file in files]
 
 
 def _overrides(transform: TransformSettings) -> ModelOverrides:

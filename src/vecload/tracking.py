@@ -16,6 +16,8 @@ class ContainerTracker:
         self._scope = scope
         self._lock = threading.Lock()
         self._through: list[ContainerProgress] = []
+        self.incomplete = 0
+        """Containers of several documents that were not read to their end."""
 
     def begin(self, container: Container) -> ContainerProgress:
         return ContainerProgress(container, self)
@@ -30,6 +32,7 @@ class ContainerTracker:
             through, self._through = self._through, []
         if not through:
             return
+        self.incomplete += sum(p.incomplete and p.several for p in through)
         self._scope.containers_read([p.key for p in through if not p.incomplete])
         # What failed for a passing reason is read again by the next run, whatever its tag says.
         self._scope.containers_done([p.row() for p in through if not p.retry])
@@ -74,6 +77,10 @@ class ContainerProgress:
 
     def reading_ended(self) -> None:
         self._close_one()
+
+    @property
+    def several(self) -> bool:
+        return self._documents > 0
 
     def row(self) -> ContainerRow:
         return ContainerRow(self.key, self._tag, self._documents, dict(self._skipped))

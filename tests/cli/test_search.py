@@ -112,7 +112,7 @@ def test_a_model_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "model").unlink()
     ended = search(world, TEXT)
     assert ended.exit_code == 2
-    assert "./model" in ended.stderr
+    assert str(tmp_path / "model") in ended.stderr
     assert "name it with --model" in ended.stderr
     assert found(world, TEXT, "--model", MODEL) == ["hours"]
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,10 @@ def row(key: str, *numbers: int, text: bytes | None = None, container: str | Non
         ids=ids(*numbers),
         payload_hashes=hashes(*numbers),
     )
+
+
+def fresh(document: DocumentRow) -> DocumentRow:
+    return replace(document, fresh=True)
 
 
 @pytest.fixture
@@ -96,13 +101,13 @@ class TestVanished:
     def test_what_is_not_listed(self, ledger: Ledger, scope: Scope) -> None:
         filled(scope, row("a", 1), row("b", 2), row("c", 3))
         found = next_run(ledger, ["a", "c"]).find_vanished()
-        assert (found.total, found.gone, found.safe, found.moved) == (3, 1, 0, 0)
+        assert (found.total, found.gone, found.moved) == (3, 1, 0)
 
     def test_what_a_container_no_longer_yields(self, ledger: Ledger, scope: Scope) -> None:
         filled(scope, row("a", 1, container="table"), row("b", 2, container="table"))
         second = next_run(ledger, ["table"])
         assert second.find_vanished().gone == 0  # listed, and not read
-        second.see_documents({"a": False})
+        second.see_documents(["a"])
         assert second.find_vanished().gone == 0  # not read to its end
         second.containers_read(["table"])
         assert second.find_vanished().gone == 1
@@ -110,32 +115,45 @@ class TestVanished:
     def test_a_document_that_went_to_another_container(self, ledger: Ledger, scope: Scope) -> None:
         filled(scope, row("a", 1, container="x"))
         second = next_run(ledger, ["y"])
-        second.see_documents({"a": False})
+        second.see_documents(["a"])
         assert second.find_vanished().gone == 0
 
     def test_a_rename_is_no_delete(self, ledger: Ledger, scope: Scope) -> None:
         filled(scope, row("old", 1, text=b"t" * 16))
         second = next_run(ledger, ["new"])
-        second.see_documents({"new": True})
-        filled(second, row("new", 2, text=b"t" * 16))
+        filled(second, fresh(row("new", 2, text=b"t" * 16)))
         found = second.find_vanished()
-        assert (found.gone, found.safe, found.moved) == (0, 1, 1)
-        second.mark_vanished_deleting(safe_only=True)
+        assert (found.gone, found.moved) == (0, 1)
+        second.mark_vanished_deleting(moved_only=True)
         [[pending]] = list(second.pending_deletes())
         assert (pending.key, pending.stale, pending.ids) == ("old", ids(1), ())
 
     def test_the_last_copy_that_goes_with_the_first_is_no_rename(self, ledger: Ledger, scope: Scope) -> None:
         filled(scope, row("one", 1, text=b"t" * 16), row("two", 2, text=b"t" * 16), row("three", 3))
         found = next_run(ledger, ["three"]).find_vanished()
-        assert (found.gone, found.safe) == (2, 0)
+        assert (found.gone, found.moved) == (2, 0)
 
     def test_one_of_two_copies_goes(self, ledger: Ledger, scope: Scope) -> None:
         filled(scope, row("one", 1, text=b"t" * 16), row("two", 2, text=b"t" * 16))
         second = next_run(ledger, ["two", "unrelated"])
-        second.see_documents({"unrelated": True})
-        filled(second, row("unrelated", 3))
+        filled(second, fresh(row("unrelated", 3)))
         found = second.find_vanished()
-        assert (found.gone, found.safe, found.moved) == (0, 1, 0)
+        assert (found.gone, found.moved) == (1, 0)
+
+    def test_many_copies_do_not_go_for_one_new_one(self, ledger: Ledger, scope: Scope) -> None:
+        """Each new document with a text accounts for one that vanished, not for all that had it."""
+        filled(scope, *(row(f"old{n}", n, text=b"t" * 16) for n in range(40)))
+        second = next_run(ledger, ["old0", "new"])
+        filled(second, fresh(row("new", 200, text=b"t" * 16)))
+        found = second.find_vanished()
+        assert (found.gone, found.moved) == (38, 1)
+        assert len(second.vanished_keys(5)) == 5
+
+    def test_what_was_fresh_is_settled(self, ledger: Ledger, scope: Scope) -> None:
+        filled(scope, fresh(row("one", 1, text=b"t" * 16)), fresh(row("two", 2, text=b"t" * 16)))
+        scope.settle_fresh()
+        found = next_run(ledger, ["two"]).find_vanished()
+        assert (found.gone, found.moved) == (1, 0)
 
     def test_a_half_written_document_goes_with_all_its_points(self, ledger: Ledger, scope: Scope) -> None:
         filled(scope, row("a", 1), row("b", 9))
@@ -144,7 +162,7 @@ class TestVanished:
         )
         second = next_run(ledger, ["b"])
         second.find_vanished()
-        second.mark_vanished_deleting(safe_only=False)
+        second.mark_vanished_deleting(moved_only=False)
         [[pending]] = list(second.pending_deletes())
         assert set(pending.stale) == set(ids(1, 2, 3))
         second.deleted([pending])
@@ -172,8 +190,7 @@ def test_looking_for_vanished_documents_is_linear(tmp_path: Path, renamed: bool)
         filled(scope, *(row(f"old/{n}", n % 256, text=text) for n, text in enumerate(texts)))
         second = next_run(ledger, [f"new/{n}" if renamed else f"old/{n}" for n in range(documents)])
         if renamed:
-            second.see_documents({f"new/{n}": True for n in range(documents)})
-            filled(second, *(row(f"new/{n}", n % 256, text=text) for n, text in enumerate(texts)))
+            filled(second, *(fresh(row(f"new/{n}", n % 256, text=text)) for n, text in enumerate(texts)))
         taken = 0
 
         def count() -> int:

@@ -126,3 +126,25 @@ def test_a_document_that_fails_now_keeps_its_points(world: World) -> None:
     assert "page.html" in world.documents()
     world.write("page.html", prose(5))
     assert world.sync().exit_code == 0
+
+
+def test_copies_that_go_are_deletes_like_others(world: World) -> None:
+    """Their text stands elsewhere, and still somebody has to want this."""
+    for number in range(40):
+        world.write(f"v1/{number}.md", prose(number, 1))
+        world.write(f"v2/{number}.md", prose(number, 1))
+    world.sync()
+    shutil.rmtree(world.docs / "v2")
+    report = world.sync()
+    assert (report.exit_code, report.documents.withheld, report.documents.deleted) == (3, 40, 0)
+    assert len(world.documents()) == 80
+
+
+def test_a_rename_that_was_killed_before_its_deletes_is_still_a_rename(world: World) -> None:
+    world.write_many(30, "old/", parts=1)
+    world.sync()
+    (world.docs / "old").rename(world.docs / "new")
+    world.sync(delete=False)  # stands where a killed run stands: the new are written, the old not deleted
+    report = world.sync()
+    assert (report.exit_code, report.documents.withheld) == (0, 0)
+    assert world.documents() == {f"new/doc{n:03}.md" for n in range(30)}

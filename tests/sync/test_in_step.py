@@ -126,6 +126,26 @@ def test_other_chunk_settings_reuse_equal_texts(world: World) -> None:
     assert second.chunks.embedded < first.chunks.embedded
 
 
+def test_other_chunk_settings_need_no_flag(world: World) -> None:
+    world.write_many(3, parts=12)
+    world.sync()
+    before = len(world.points())
+    report = world.sync(settings={"chunk": {"max_tokens": 40}})
+    assert report.documents.changed == 3
+    assert len(world.points()) > before
+    assert world.sync(settings={"chunk": "none"}).documents.changed == 3
+    assert len(world.points()) == 3
+
+
+def test_what_vecload_writes_is_no_document(world: World) -> None:
+    world.source = str(world.folder)
+    world.write("a.md", "The only document.")
+    for _ in range(2):
+        report = world.sync()
+        assert (report.exit_code, world.documents()) == (0, {"docs/a.md"})
+    assert report.documents.listed == 1
+
+
 def test_full_reads_and_reembed_embeds(world: World) -> None:
     world.write_many(5)
     first = world.sync()
@@ -251,3 +271,13 @@ class TestTooLong:
         report = self.sync(world, "fail")
         assert (report.exit_code, report.documents.failed, report.dead_letters) == (3, 1, 1)
         assert world.documents() == {"short"}
+
+
+class TestWrongDocuments:
+    def test_an_item_that_is_no_document(self, world: World) -> None:
+        with pytest.raises(vecload.VecloadError, match=r"Item 1 .* str"):
+            world.sync([Document("a", "A text."), "a string"])  # type: ignore[list-item]  # the point of the test
+
+    def test_content_that_is_no_text_costs_itself(self, world: World) -> None:
+        report = world.sync([Document("a", None), Document("b", "A text.")])  # type: ignore[arg-type]  # likewise
+        assert (report.exit_code, report.dead_letters, world.documents()) == (3, 1, {"b"})

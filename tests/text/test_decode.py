@@ -53,3 +53,15 @@ def test_binary_content_is_refused(content: bytes) -> None:
 @pytest.mark.parametrize("text", ["", "MZ is a district of Prague.", "ID3 tags", "one\x00NUL"])
 def test_text_that_only_looks_binary(text: str) -> None:
     assert decode(text.encode()) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (("Größe und Übung. " * 50).encode() + b"\xb0" + b" mehr", "Größe und Übung. " * 50 + "\ufffd mehr"),
+        (("漢字を書く。" * 20).encode()[:-1], "漢字を書く。" * 19 + "漢字を書く\ufffd"),
+    ],
+)
+def test_damaged_utf8_stays_utf8(content: bytes, text: str) -> None:
+    """One stray byte must not turn a whole file into another language."""
+    assert decode(content) == text

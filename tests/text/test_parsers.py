@@ -27,7 +27,9 @@ PAGE = b"<!DOCTYPE html><html><body><p>x</p></body></html>"
         ("a.txt", b"How to write <html> by hand", "text"),
         ("a.txt", b"%PDF-1.7\n", "pdf"),
         ("a.txt", b"A PDF begins with %PDF-1.7", "text"),
-        ("a.pdf", b"broken from its first byte", "pdf"),
+        ("a.pdf", b"a text under a wrong name", "text"),
+        ("a.pdf", b"\0\x01\x02\x03broken from its first byte", "pdf"),
+        ("a.pdf", b"a few bytes, then %PDF-1.7\n", "pdf"),
         ("folder.pdf/notes", b"plain", "text"),
     ],
 )

@@ -24,6 +24,7 @@ class LocalTree:
 
     def __init__(self, root: str | Path, *, links_may_leave: bool = False) -> None:
         self._root = os.path.realpath(os.path.expanduser(root))
+        self.root = Path(self._root)
         self._links_may_leave = links_may_leave
         # A name that is not UTF-8 must not reach a ledger or a store.
         self.id = os.fsencode(self._root).decode("utf-8", "backslashreplace")

@@ -69,7 +69,10 @@ class ObjectStoreSource:
     def __init__(self, tree: Tree, selection: Selection) -> None:
         self.id = tree.id
         self.capabilities = SourceCapabilities(
-            weak_tags=tree.weak_tags, concurrent_reads=CONCURRENT_READS, max_document_bytes=selection.max_document_bytes
+            weak_tags=tree.weak_tags,
+            concurrent_reads=CONCURRENT_READS,
+            max_document_bytes=selection.max_document_bytes,
+            root=tree.root,
         )
         self._tree = tree
         self._patterns = selection.patterns

@@ -80,6 +80,7 @@ def split_s3_url(url: str) -> tuple[str, str]:
 
 class S3Tree:
     weak_tags = False
+    root = None
 
     def __init__(self, bucket: str, prefix: str, access: S3Access) -> None:
         self.id = f"s3://{bucket}/{prefix}/" if prefix else f"s3://{bucket}/"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from vecload.documents import Container, Key, Problem, Skipped, key_text
@@ -16,6 +17,10 @@ class Tree(Protocol):
 
     id: str
     weak_tags: bool
+
+    @property
+    def root(self) -> Path | None:
+        """The folder, where it lies on this machine."""
 
     def list(self, patterns: Patterns) -> Iterator[Container | Skipped | Problem]:
         """The files that match, as a stream, each a container whose key is `key_text(path)`. Raises SourceError."""

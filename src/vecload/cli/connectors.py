@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from vecload import registry
 from vecload.cli.options import debug_option
+from vecload.config import setting_names
 from vecload.errors import UsageError
 from vecload.report.terminal import excerpt, printable, table
 
@@ -86,7 +87,7 @@ def _show(group: str, point: EntryPoint) -> None:
             f"The {row[0]} '{point.name}' cannot be loaded ({error}); reinstall the package {row[3]}."
         ) from error
     section = SECTIONS[group]
-    for name, field in settings.model_fields.items():
+    for name, field in setting_names(settings).items():
         click.echo(f"  {section}.{name}: {_type(field)}{_default(field)}")
         if field.description:
             click.echo(f"      {printable(field.description)}")

@@ -84,6 +84,7 @@ def sync(
             delete=not no_delete,
             allow_delete=allow_delete,
             command=again(ctx, job),
+            report_file=report_file,
         )
         if every:
             names = list(settings.settings.jobs)

@@ -23,6 +23,8 @@ class DocumentRow:
     ids: tuple[bytes, ...] = ()
     payload_hashes: tuple[bytes, ...] = ()
     stale: tuple[bytes, ...] = ()
+    fresh: bool = False
+    """It came since vanished documents were last looked for, so it may be one of them under a new key."""
 
     @property
     def known(self) -> dict[bytes, bytes]:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 VERSION = 1
@@ -59,12 +60,14 @@ documents = Table(
     Column("ids", LargeBinary, nullable=False),
     Column("payload_hashes", LargeBinary, nullable=False),
     Column("stale", LargeBinary, nullable=False),
+    Column("fresh", Boolean, nullable=False, default=False),  # came since vanished documents were last looked for
     Index("documents_by_container", "scope", "container"),
     Index("documents_by_text", "text_hash", "scope"),
 )
 # Partial, so that it serves the search for pending deletes alone: as a full index it would be taken for others too,
 # where nearly every row is `current`.
 Index("documents_deleting", documents.c.scope, documents.c.key, sqlite_where=documents.c.state == "deleting")
+Index("documents_fresh", documents.c.scope, documents.c.text_hash, sqlite_where=text("fresh = 1"))
 
 dead_letters = Table(
     "dead_letters",
@@ -92,14 +95,15 @@ seen_containers = Table(
     Column("read", Boolean, nullable=False),  # read to its end in this run: what it no longer yields is gone
     prefixes=["TEMPORARY"],
 )
-seen_documents = Table(
-    "seen_documents",
+seen_documents = Table("seen_documents", temporary, Column("key", Text, primary_key=True), prefixes=["TEMPORARY"])
+vanished = Table("vanished", temporary, Column("key", Text, primary_key=True), prefixes=["TEMPORARY"])
+came_back = Table(
+    "came_back",
     temporary,
-    Column("key", Text, primary_key=True),
-    Column("new", Boolean, nullable=False),  # the ledger did not know it when this run began
+    Column("text_hash", LargeBinary, primary_key=True),
+    Column("count", Integer, nullable=False),  # fresh documents with this text
     prefixes=["TEMPORARY"],
 )
-vanished = Table("vanished", temporary, Column("key", Text, primary_key=True), prefixes=["TEMPORARY"])
 scanned = Table(
     "scanned",
     temporary,

@@ -34,11 +34,9 @@ class Vanished:
     total: int
     """Documents with points that this source had."""
     gone: int
-    """Those that vanished and whose text stands nowhere else in this source."""
-    safe: int
-    """Those that vanished and whose text stands under another key: nothing is lost with them."""
+    """Those that vanished for good."""
     moved: int
-    """The documents new in this run that hold the text of one that vanished."""
+    """Those whose text came back under a new key: each fresh document accounts for one."""
 
 
 class Scope:
@@ -154,15 +152,14 @@ class Scope:
                 found.update((row.key, _document(row)) for row in connection.execute(query))
         return found
 
-    def see_documents(self, keys: Mapping[str, bool]) -> set[str]:
-        """Marks documents (each with whether it is new) as present; returns those that this run has seen before."""
+    def see_documents(self, keys: Sequence[str]) -> set[str]:
+        """Marks documents as present in the source; returns those that this run has seen before."""
         seen = schema.seen_documents
         with self._ledger.transaction() as connection:
             known: set[str] = set()
             for group in _groups(keys):
                 known.update(connection.scalars(select(seen.c.key).where(seen.c.key.in_(group))))
-                rows = [{"key": key, "new": keys[key]} for key in group]
-                connection.execute(sqlite_insert(seen).on_conflict_do_nothing(), rows)
+                connection.execute(sqlite_insert(seen).on_conflict_do_nothing(), [{"key": key} for key in group])
         return known
 
     def copies(self, text_hashes: Sequence[bytes]) -> dict[bytes, tuple[bytes, ...]]:
@@ -262,52 +259,56 @@ class Scope:
             total = connection.scalar(select(func.count()).select_from(table).where(mine)) or 0
             connection.execute(insert(gone).from_select(["key"], select(table.c.key).where(mine, vanished)))
             count = connection.scalar(select(func.count()).select_from(gone)) or 0
-            if not count:
-                return Vanished(total, 0, 0, 0)
-            safe = connection.scalar(select(func.count()).select_from(self._safe().subquery())) or 0
-            moved = connection.scalar(self._moved_count()) or 0
-        return Vanished(total=total, gone=count - safe, safe=safe, moved=moved)
+            self._note_what_came_back(connection)
+            moved = connection.scalar(select(func.count()).select_from(self._moved().subquery())) if count else 0
+        return Vanished(total=total, gone=count - (moved or 0), moved=moved or 0)
 
-    def _safe(self) -> Select[Any]:
-        """The vanished keys whose text stands under another key of this source that is still there."""
-        old, new, gone = schema.documents.alias(), schema.documents.alias(), schema.vanished
-        return (
-            select(old.c.key)
-            .join(gone, and_(gone.c.key == old.c.key, old.c.scope == self._id))
-            .where(
-                old.c.state == "current",
-                exists().where(
-                    new.c.scope == self._id,
-                    new.c.text_hash == old.c.text_hash,
-                    new.c.state.in_(("current", "deleting")),
-                    new.c.ids != b"",
-                    ~exists().where(schema.vanished.alias().c.key == new.c.key),
-                ),
-            )
+    def _note_what_came_back(self, connection: Connection) -> None:
+        documents, gone, fresh = schema.documents, schema.vanished, schema.came_back
+        query = (
+            select(documents.c.text_hash, func.count())
+            .where(documents.c.scope == self._id, documents.c.fresh, documents.c.text_hash.is_not(None))
+            .where(documents.c.key.not_in(select(gone.c.key)))
+            .group_by(documents.c.text_hash)
         )
+        connection.execute(delete(fresh))
+        connection.execute(insert(fresh).from_select(["text_hash", "count"], query))
 
-    def _moved_count(self) -> Select[Any]:
-        old, new, gone, seen = (
-            schema.documents.alias(),
-            schema.documents.alias(),
-            schema.vanished,
-            schema.seen_documents,
-        )
-        return (
-            select(func.count(new.c.key.distinct()))
-            .select_from(gone)
-            .join(old, and_(old.c.scope == self._id, old.c.key == gone.c.key))
-            .join(new, and_(new.c.text_hash == old.c.text_hash, new.c.scope == self._id))
-            .join(seen, seen.c.key == new.c.key)
-            .where(seen.c.new)
-        )
+    def _moved(self) -> Select[Any]:
+        """The vanished keys whose text came back: of each text as many as there are fresh documents with it.
 
-    def mark_vanished_deleting(self, *, safe_only: bool) -> None:
+        Not more, or else of many documents with one text all but one could go unasked.
+        """
+        documents, gone, fresh = schema.documents, schema.vanished, schema.came_back
+        number = func.row_number().over(partition_by=documents.c.text_hash, order_by=documents.c.key)
+        ranked = (
+            select(documents.c.key, documents.c.text_hash, number.label("number"))
+            .join(gone, gone.c.key == documents.c.key)
+            .where(documents.c.scope == self._id)
+            .subquery()
+        )
+        joined = ranked.join(fresh, fresh.c.text_hash == ranked.c.text_hash)
+        return select(ranked.c.key).select_from(joined).where(ranked.c.number <= fresh.c.count)
+
+    def vanished_keys(self, limit: int) -> list[str]:
+        """Some of the documents that vanished for good, for a message."""
+        gone = schema.vanished
+        query = select(gone.c.key).where(gone.c.key.not_in(self._moved())).order_by(gone.c.key).limit(limit)
+        with self._ledger.transaction() as connection:
+            return list(connection.scalars(query))
+
+    def settle_fresh(self) -> None:
+        """Vanished documents were looked for: what comes from now on is fresh."""
+        table = schema.documents
+        with self._ledger.transaction() as connection:
+            connection.execute(update(table).where(table.c.scope == self._id, table.c.fresh).values(fresh=False))
+
+    def mark_vanished_deleting(self, *, moved_only: bool) -> None:
         """Turns the vanished documents into pending deletes: from now on they are not current, whatever happens."""
         table, gone = schema.documents, schema.vanished
         chosen: Select[Any] = select(gone.c.key)
-        if safe_only:
-            chosen = self._safe()
+        if moved_only:
+            chosen = self._moved()
         with self._ledger.transaction() as connection:
             keys = list(connection.scalars(chosen))
             for group in _groups(keys):
@@ -398,6 +399,7 @@ class Scope:
             "ids": packed(row.ids),
             "payload_hashes": packed(row.payload_hashes),
             "stale": packed(row.stale),
+            "fresh": row.fresh,
         }
 
 
@@ -411,6 +413,7 @@ def _document(row: Row[Any]) -> DocumentRow:
         ids=unpacked_ids(row.ids),
         payload_hashes=unpacked_hashes(row.payload_hashes),
         stale=unpacked_ids(row.stale),
+        fresh=row.fresh,
     )
 
 

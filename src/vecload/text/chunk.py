@@ -64,8 +64,11 @@ def chunk_limits(
         )
     if max_tokens is None:
         max_tokens = min(DEFAULT_MAX_TOKENS, room)
-    if max_tokens < 1:
-        raise UsageError(f"chunk.max_tokens must be at least 1, not {max_tokens}.")
+    if not 1 <= max_tokens <= room:
+        raise UsageError(
+            f"chunk.max_tokens must be from 1 to {room}, which the model takes beside prompt and special tokens, "
+            f"not {max_tokens}."
+        )
     if overlap_tokens is None:
         overlap_tokens = min(DEFAULT_OVERLAP_TOKENS, max_tokens // 4)
     if not 0 <= overlap_tokens <= max_tokens // 4:

@@ -59,7 +59,20 @@ def decode(content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
+        damaged = content.decode("utf-8", errors="replace")
+        if _is_damaged_utf8(damaged):
+            return damaged
         return content.decode(guess_encoding(content), errors="replace")
+
+
+def _is_damaged_utf8(text: str) -> bool:
+    """Whether a text that was read as UTF-8 is, but for a few bytes: a file cut inside a character, a stray byte.
+
+    In other encodings hardly any two bytes happen to be a character of UTF-8.
+    """
+    beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
+    broken = text.count("\ufffd")
+    return beyond_ascii - broken > 3 * broken
 
 
 def refuse_binary(content: bytes) -> None:

@@ -79,12 +79,20 @@ PDF = BuiltinParser(
 BUILTIN: tuple[Parser, ...] = (TEXT, MARKDOWN, HTML, PDF)
 
 
+def _is_text(head: bytes) -> bool:
+    try:
+        decode(head)
+    except ParseFailure:
+        return False
+    return True
+
+
 def choose(name: str, head: bytes, parsers: Sequence[Parser]) -> Parser:
     """The parser for a document called `name` whose content begins with `head` (its first 4 KiB).
 
     What the content shows weighs more than the name: a PDF named `.txt` is a PDF. Where several know the content, the
     one with the name's suffix wins, then others' parsers before the built-in ones. The suffix decides for content that
-    no parser knows, but .html without a tag is text.
+    no parser knows, but .html without a tag is text, and so is a text named .pdf.
     """
     suffix = name[name.rfind(".") :].lower() if "." in name else ""
     ranked = sorted(parsers, key=lambda parser: (suffix not in parser.suffixes, isinstance(parser, BuiltinParser)))
@@ -93,6 +101,8 @@ def choose(name: str, head: bytes, parsers: Sequence[Parser]) -> Parser:
         return known[0]
     named = next((parser for parser in ranked if suffix in parser.suffixes), None)
     if named is None or (named.name == HTML.name and not has_tags(head)):
+        return TEXT
+    if named.name == PDF.name and b"%PDF-" not in head and _is_text(head):
         return TEXT
     return named
 
