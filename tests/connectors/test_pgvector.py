@@ -62,6 +62,7 @@ def test_any_name_works_as_it_stands(database: str, table: str) -> None:
     sink.upsert(batch)
     sink.update_payload(batch.ids[:1], [make_payload("a", "other.md")])
     sink.delete(batch.ids[1:])
+    sink.build_index()
     assert [hit.payload["document"] for hit in sink.search(batch.vectors[0], 3)] == ["other.md"]
     assert by_id(sink.scan("docs", "other.md")).keys() == {batch.ids[0]}
     assert query(database, "SELECT count(*) FROM pg_tables WHERE tablename = %s", table) == [(1,)]
@@ -74,14 +75,21 @@ def test_a_name_that_would_be_changed_is_refused(database: str, table: str) -> N
     one_line(error)
 
 
-def test_another_schema(database: str) -> None:
-    query(database, 'CREATE SCHEMA "My Schema"')
-    sink = open_sink(database, "docs", schema="My Schema")
+@pytest.mark.parametrize("schema", ["My Schema", "; DROP TABLE docs; --", "手册 100%", "é" * 31])
+def test_another_schema(database: str, schema: str) -> None:
+    query(database, f'CREATE SCHEMA "{schema.replace("%", "%%")}"')
+    sink = open_sink(database, "docs", schema=schema)
     sink.create(make_record())
     sink.upsert(make_batch(["a"]))
-    assert query(database, 'SELECT count(*) FROM "My Schema".docs') == [(1,)]
-    with pytest.raises(SinkError, match="absent") as error:
-        open_sink(database, "docs", schema="absent").create(make_record())
+    sink.build_index()
+    found = "SELECT tablename, count(*) FROM pg_indexes WHERE schemaname = %s GROUP BY 1 ORDER BY 1"
+    assert query(database, found, schema) == [("docs", 3), ("vecload_collections", 1)]
+    assert open_sink(database, "docs", schema=schema).count() == 1
+
+
+def test_an_absent_schema_is_refused(database: str) -> None:
+    with pytest.raises(RefusedError, match="no schema 'absent'") as error:
+        open_sink(database, "docs", schema="absent").inspect()
     one_line(error)
 
 
@@ -95,6 +103,7 @@ def test_wide_vectors_are_searched_through_an_index_with_exact_scores(database: 
     batch = make_batch([str(i) for i in range(20)])
     sink.create(make_record(dimensions))
     sink.upsert(VectorBatch(batch.ids, vectors, batch.payloads))
+    sink.build_index()
     hits = sink.search(vectors[3], 5)
     sink.close()
     cosines = vectors @ vectors[3]
@@ -120,6 +129,7 @@ def test_a_filter_over_an_index_finds_enough(database: str) -> None:
     for start in (0, 1_000, 2_000):
         part = slice(start, start + 1_000)
         sink.upsert(VectorBatch(batch.ids[part], vectors[part], payloads[part]))
+    sink.build_index()
     query(database, "ANALYZE filtered")
     hits = sink.search(np.eye(1, DIMENSIONS, dtype=np.float32)[0], 5, {"metadata.far": True})
     assert [hit.id for hit in hits] == batch.ids[2_990:2_995]
@@ -211,6 +221,7 @@ def test_pgvector_in_a_schema_of_its_own(postgres: PostgresServer) -> None:
     batch = make_batch(["a", "b"])
     sink.create(make_record())
     sink.upsert(batch)
+    sink.build_index()
     assert sink.search(batch.vectors[1], 1)[0].id == batch.ids[1]
 
 

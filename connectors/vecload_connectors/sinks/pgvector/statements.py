@@ -10,39 +10,32 @@ from psycopg import sql
 from vecload.documents import Json
 from vecload.errors import UsageError
 
+from . import columns as chosen
 from .binary import to_json
+from .columns import identifier
+from .layout import Element, Layout, VectorIndex
+from .settings import PgvectorSettings
 
 RECORDS = "vecload_collections"
 """The side table: one row a collection."""
 
-MAX_INDEXED = 2_000
-"""The widest `vector` that an HNSW index holds; wider ones are indexed as `halfvec`."""
-MAX_INDEXED_HALF = 4_000
-
 PAYLOAD = ("source", "document", "ordinal", "start", "end", "text", "text_hash", "headings", "metadata")
-STAGED_TYPES = ("uuid", "text", "text", "int8", "int8", "int8", "text", "text", "text", "text")
-"""id and payload as they are copied: JSON travels as text and is cast where the row is written."""
+_SENT_TYPES = ("text", "text", "int8", "int8", "int8", "text", "text", "text", "text")
+"""The payload as it is sent: JSON travels as text and is cast where the row is written."""
 _COLUMN_TYPES = ("text", "text", "bigint", "bigint", "bigint", "text", "text", "jsonb", "jsonb")
 
-_STAGE = sql.Identifier("pg_temp", "vecload_stage")
-
-FIND_TABLE = """
-SELECT coalesce((SELECT a.atttypmod FROM pg_attribute a
-                 WHERE a.attrelid = c.oid AND a.attname = 'embedding' AND NOT a.attisdropped), 0)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s"""
-
-SEARCH_SETTINGS = "SET LOCAL hnsw.iterative_scan = strict_order"
-"""The index goes on until `limit` rows pass the filter, instead of filtering the nearest 40."""
+CANDIDATES = 10
+"""With an index of bits: points compared with the whole vectors for each hit that is wanted."""
 
 
 class Statements:
     """The statements over one table. Names are escaped for execution with parameters, if only with `()`."""
 
-    def __init__(self, schema: str, table: str) -> None:
-        schema, table = schema.replace("%", "%%"), table.replace("%", "%%")
-        records = sql.Identifier(schema, RECORDS)
-        self.table = sql.Identifier(schema, table)
+    def __init__(self, schema: str, table: str, layout: Layout) -> None:
+        records = identifier(schema, RECORDS)
+        self.table = identifier(schema, table)
+        self._schema = schema
+        self.layout = layout
         self.create_records = sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (name text PRIMARY KEY, record jsonb NOT NULL)"
         ).format(records)
@@ -53,50 +46,86 @@ class Statements:
         self.count = sql.SQL("SELECT count(*) FROM {}").format(self.table)
         self.delete = sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(self.table)
 
-        payload_types = zip(PAYLOAD, STAGED_TYPES[1:], strict=True)
-        staged = sql.SQL(", ").join(sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in payload_types)
-        self.stage_payloads = sql.SQL("CREATE TEMPORARY TABLE vecload_stage (id uuid, {}) ON COMMIT DROP").format(
-            staged
+        written = _names([*PAYLOAD, *layout.columns])
+        values = self._sent_values()
+        # Arrays, unnested, rather than COPY into a temporary table: the rows are written once, in a single round trip.
+        self.upsert = sql.SQL(
+            "INSERT INTO {} (id, {}, embedding) SELECT s.id, {}, s.embedding FROM {} s "
+            "ON CONFLICT (id) DO UPDATE SET ({}, embedding) = ({}, EXCLUDED.embedding)"
+        ).format(
+            self.table,
+            written,
+            values,
+            self._sent_rows(vectors=True),
+            written,
+            _names([*PAYLOAD, *layout.columns], "excluded"),
         )
-        self.stage_points = sql.SQL(
-            "CREATE TEMPORARY TABLE vecload_stage (id uuid, {}, embedding vector) ON COMMIT DROP"
-        ).format(staged)
-        columns = _names(PAYLOAD)
-        self.copy_payloads = sql.SQL("COPY {} (id, {}) FROM STDIN (FORMAT BINARY)").format(_STAGE, columns)
-        self.copy_points = sql.SQL("COPY {} (id, {}, embedding) FROM STDIN (FORMAT BINARY)").format(_STAGE, columns)
+        self.update_payload = sql.SQL("UPDATE {} t SET ({}) = ROW({}) FROM {} s WHERE t.id = s.id").format(
+            self.table, written, values, self._sent_rows(vectors=False)
+        )
 
-        cast = sql.SQL(", ").join(
+    def _sent_rows(self, *, vectors: bool) -> sql.Composable:
+        """The rows of the parameters: arrays of ids, of each part of the payload, and of vectors."""
+        arrays = ", ".join(f"%b::{type_}[]" for type_ in ("uuid", *_SENT_TYPES)) + (", %b" if vectors else "")
+        rows = sql.SQL("unnest({}) AS u (id, {}{})").format(
+            sql.SQL(arrays), _names(PAYLOAD), sql.SQL(", embedding" if vectors else "")
+        )
+        if not self.layout.columns:
+            return sql.SQL("(SELECT * FROM {})").format(rows)
+        # OFFSET keeps the planner from parsing the JSON anew for each column.
+        return sql.SQL("(SELECT *, metadata::jsonb AS parsed FROM {} OFFSET 0)").format(rows)
+
+    def _sent_values(self) -> sql.Composable:
+        """What is written of a row `s`."""
+        values: list[sql.Composable] = [
             sql.SQL("s.{}::{}").format(sql.Identifier(n), sql.SQL(t))
             for n, t in zip(PAYLOAD, _COLUMN_TYPES, strict=True)
-        )
-        # In the order of ids, so that two writers that share points do not lock each other out.
-        self.merge_points = sql.SQL(
-            "INSERT INTO {} (id, {}, embedding) SELECT s.id, {}, s.embedding FROM {} s ORDER BY s.id "
-            "ON CONFLICT (id) DO UPDATE SET ({}, embedding) = ({}, EXCLUDED.embedding)"
-        ).format(self.table, columns, cast, _STAGE, columns, _names(PAYLOAD, "excluded"))
-        self.merge_payloads = sql.SQL("UPDATE {} t SET ({}) = ROW({}) FROM {} s WHERE t.id = s.id").format(
-            self.table, columns, cast, _STAGE
-        )
+        ]
+        if self.layout.columns:
+            parsed = sql.SQL("s.parsed")
+            values[-1] = chosen.rest(parsed, self.layout.columns)
+            values += [chosen.value(parsed, name, type_) for name, type_ in self.layout.columns.items()]
+        return sql.SQL(", ").join(values)
 
-    def create_table(self, dimensions: int) -> list[sql.Composed]:
-        width = sql.SQL(str(int(dimensions)))
-        columns = sql.SQL(", ").join(
+    def create_table(self) -> list[sql.Composed]:
+        columns = [
             sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in zip(PAYLOAD, _COLUMN_TYPES, strict=True)
-        )
-        embedded: sql.Composable = sql.SQL("embedding vector_cosine_ops")
-        if dimensions > MAX_INDEXED:
-            embedded = sql.SQL("({}) halfvec_cosine_ops").format(_half("embedding", dimensions))
+        ]
+        columns += [sql.SQL("{} {}").format(identifier(n), sql.SQL(t)) for n, t in self.layout.columns.items()]
         return [
-            sql.SQL("CREATE TABLE {} (id uuid PRIMARY KEY, {}, embedding vector({}) NOT NULL)").format(
-                self.table, columns, width
+            sql.SQL("CREATE TABLE {} (id uuid PRIMARY KEY, {}, embedding {}({}) NOT NULL)").format(
+                self.table,
+                sql.SQL(", ").join(columns),
+                sql.SQL(self.layout.column_type),
+                sql.SQL(str(self.layout.dimensions)),
             ),
             sql.SQL("CREATE INDEX ON {} (source, document)").format(self.table),
-            sql.SQL("CREATE INDEX ON {} USING hnsw ({})").format(self.table, embedded),
         ]
 
+    def create_index(self, settings: PgvectorSettings, element: Element, lists: int) -> sql.Composed:
+        options = f"lists = {lists}"
+        if settings.index_type == "hnsw":
+            options = f"m = {settings.m}, ef_construction = {settings.ef_construction}"
+        operators = "bit_hamming_ops" if element == "bit" else f"{element}_cosine_ops"
+        return sql.SQL("CREATE INDEX ON {} USING {} (({}) {}) WITH ({})").format(
+            self.table,
+            sql.SQL(settings.index_type),
+            self._element("embedding", element),
+            sql.SQL(operators),
+            sql.SQL(options),
+        )
+
+    def drop_index(self, name: str) -> sql.Composed:
+        return sql.SQL("DROP INDEX {}").format(identifier(self._schema, name))
+
+    def lock_for_building(self) -> sql.Composed:
+        """One builder at a time; readers and writers pass."""
+        return sql.SQL("LOCK TABLE {} IN SHARE UPDATE EXCLUSIVE MODE").format(self.table)
+
     def fetch(self, *, vectors: bool, payloads: bool) -> sql.Composed:
-        columns = ["id", *(PAYLOAD if payloads else ()), *(["embedding"] if vectors else [])]
-        return sql.SQL("SELECT {} FROM {} WHERE id = ANY(%s)").format(_names(columns), self.table)
+        columns = [sql.Identifier("id"), *([self._payload()] if payloads else [])]
+        columns += [sql.Identifier("embedding")] if vectors else []
+        return sql.SQL("SELECT {} FROM {} WHERE id = ANY(%s)").format(sql.SQL(", ").join(columns), self.table)
 
     def page(
         self, source: str | None, document: str | None, after: Sequence[Any], limit: int
@@ -114,45 +143,84 @@ class Statements:
             arguments += after
         where = sql.SQL("WHERE {}").format(sql.SQL(" AND ").join(conditions)) if conditions else sql.SQL("")
         statement = sql.SQL("SELECT id, {} FROM {} {} ORDER BY {} LIMIT %s").format(
-            _names(PAYLOAD), self.table, where, sql.SQL(order)
+            self._payload(), self.table, where, sql.SQL(order)
         )
         return statement, [*arguments, limit]
 
-    def search(self, dimensions: int, equal: Mapping[str, Json], limit: int) -> tuple[sql.Composed, dict[str, Any]]:
-        """Takes the parameter `query` besides those it gives. The last column is the score."""
-        conditions, arguments = _conditions(equal)
-        distance: sql.Composable = sql.SQL("embedding <=> %(query)s")
-        if dimensions > MAX_INDEXED:
-            distance = sql.SQL("{} <=> {}").format(_half("embedding", dimensions), _half("%(query)s", dimensions))
-        # The inner order is the index's; the score is exact, and a score rounded to half precision would misorder.
+    def search(
+        self, index: VectorIndex | None, equal: Mapping[str, Json], limit: int
+    ) -> tuple[sql.Composed, dict[str, Any]]:
+        """Takes the parameter `query` (a vector) besides those it gives. The last column is the score."""
+        conditions, arguments = self._conditions(equal)
+        query = f"%(query)s::{self.layout.column_type}"
+        exact = sql.SQL(f"(embedding <=> {query})")
+        distance: sql.Composable = exact
+        candidates = limit
+        if index is not None and index.element == "bit":
+            sides = (self._element("embedding", "bit"), self._element(query, "bit"))
+            distance = sql.SQL("{} <~> {}").format(*sides)
+            candidates = limit * CANDIDATES
+        elif index is not None:
+            sides = (self._element("embedding", index.element), self._element("%(query)s", index.element))
+            distance = sql.SQL("{} <=> {}").format(*sides)
+        # The inner order is the index's, which may be coarser; the outer one is exact. A vector of zeros has no
+        # direction: its distance is NaN, and an index does not hold it.
         statement = sql.SQL(
-            "SELECT id, {columns}, 1 - (embedding <=> %(query)s) AS score FROM ("
-            "SELECT id, {columns}, embedding FROM {table} {where} ORDER BY {distance} LIMIT %(limit)s"
-            ") nearest ORDER BY score DESC"
-        ).format(columns=_names(PAYLOAD), table=self.table, where=conditions, distance=distance)
-        return statement, {**arguments, "limit": limit}
+            "SELECT id, {names}, 1 - distance AS score FROM ("
+            "SELECT id, {payload}, {exact} AS distance FROM {table} {where} ORDER BY {distance} LIMIT %(candidates)s"
+            ") nearest WHERE distance <> 'NaN' ORDER BY distance LIMIT %(limit)s"
+        ).format(
+            names=_names(PAYLOAD),
+            payload=self._payload(),
+            exact=exact,
+            table=self.table,
+            where=conditions,
+            distance=distance,
+        )
+        return statement, {**arguments, "limit": limit, "candidates": candidates}
+
+    def _payload(self) -> sql.Composable:
+        if not self.layout.columns:
+            return _names(PAYLOAD)
+        return sql.SQL("{}, {} AS metadata").format(_names(PAYLOAD[:-1]), chosen.whole(self.layout.columns))
+
+    def _element(self, value: str, element: Element) -> sql.SQL:
+        """What an index holds of `value`, which is the name of a column or parameter, never input."""
+        if element == "bit":
+            return sql.SQL(f"binary_quantize({value})::bit({self.layout.dimensions})")
+        if value == "embedding" and element == self.layout.column_type:
+            return sql.SQL(value)
+        return sql.SQL(f"{value}::{element}({self.layout.dimensions})")
+
+    def _conditions(self, equal: Mapping[str, Json]) -> tuple[sql.Composable, dict[str, Any]]:
+        parts: list[sql.Composable] = []
+        arguments: dict[str, Any] = {}
+        for position, (field, value) in enumerate(equal.items()):
+            name = f"equal{position}"
+            top, dot, rest = field.partition(".")
+            if top == "metadata" and dot:
+                arguments[name] = to_json({rest: value})
+                if rest in self.layout.columns:
+                    parts.append(chosen.equals(name, rest, self.layout.columns[rest]))
+                else:
+                    parts.append(sql.SQL("metadata @> {}::jsonb").format(sql.Placeholder(name)))
+            elif field in PAYLOAD[:-2]:
+                parts.append(sql.SQL("{} = {}").format(sql.Identifier(field), sql.Placeholder(name)))
+                arguments[name] = value
+            else:
+                raise UsageError(f"The filter field {field!r} is unknown; use source, document or metadata.NAME.")
+        return (sql.SQL("WHERE {}").format(sql.SQL(" AND ").join(parts)) if parts else sql.SQL("")), arguments
 
 
-def _conditions(equal: Mapping[str, Json]) -> tuple[sql.Composable, dict[str, Any]]:
-    parts: list[sql.Composable] = []
-    arguments: dict[str, Any] = {}
-    for position, (field, value) in enumerate(equal.items()):
-        name = f"equal{position}"
-        top, dot, rest = field.partition(".")
-        if top == "metadata" and dot:
-            parts.append(sql.SQL("metadata @> {}::jsonb").format(sql.Placeholder(name)))
-            arguments[name] = to_json({rest: value})
-        elif field in PAYLOAD[:-2]:
-            parts.append(sql.SQL("{} = {}").format(sql.Identifier(field), sql.Placeholder(name)))
-            arguments[name] = value
-        else:
-            raise UsageError(f"The filter field {field!r} is unknown; use source, document or metadata.NAME.")
-    return (sql.SQL("WHERE {}").format(sql.SQL(" AND ").join(parts)) if parts else sql.SQL("")), arguments
-
-
-def _half(value: str, dimensions: int) -> sql.SQL:
-    return sql.SQL(f"{value}::halfvec({int(dimensions)})")  # a column's or parameter's name, never input
+def search_settings(index: VectorIndex | None) -> str | None:
+    """The index goes on until enough rows pass the filter, instead of filtering the nearest few."""
+    if index is None:
+        return None
+    if index.method == "hnsw":
+        return "SET LOCAL hnsw.iterative_scan = strict_order"
+    probes = max(1, round(index.lists**0.5))
+    return f"SET LOCAL ivfflat.iterative_scan = relaxed_order; SET LOCAL ivfflat.probes = {probes}"
 
 
 def _names(columns: Sequence[str], table: str | None = None) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(*([table] if table else []), column) for column in columns)
+    return sql.SQL(", ").join(identifier(*([table] if table else []), column) for column in columns)
