@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from tests.servers.milvus import MilvusServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.qdrant_grpc import WireServer, wire_server
 from vecload.contracts import Sink
 from vecload.testing.sink_kit import SinkConformance, make_batch, make_record
+from vecload_connectors.sinks.milvus import MILVUS
+from vecload_connectors.sinks.milvus.settings import MilvusSettings
 from vecload_connectors.sinks.null import NULL
 from vecload_connectors.sinks.null.settings import NullSettings
 from vecload_connectors.sinks.pgvector import PGVECTOR
@@ -73,6 +77,25 @@ class TestPgvector(SinkConformance):
 
     def open_sink(self, collection: str) -> Sink:
         return PGVECTOR.open(PgvectorSettings(url=self.url), collection)
+
+
+class TestMilvusLite(SinkConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "milvus.db"
+
+    def open_sink(self, collection: str) -> Sink:
+        return MILVUS.open(MilvusSettings(url=f"milvus:{self.folder}"), collection.replace("-", "_"))
+
+
+class TestMilvusServer(SinkConformance):
+    @pytest.fixture(autouse=True)
+    def _server(self, milvus: MilvusServer) -> None:
+        self.server = milvus
+
+    def open_sink(self, collection: str) -> Sink:
+        settings = MilvusSettings(url=f"milvus+{self.server.uri}", token=SecretStr(self.server.token))
+        return MILVUS.open(settings, collection.replace("-", "_"))
 
 
 def test_null_acknowledges_and_keeps_nothing() -> None:
