@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc  # type: ignore[import-untyped]  # grpcio ships no types
+import numpy as np
 import pytest
 from pydantic import SecretStr
 from qdrant_client import QdrantClient, models
 
 from tests.servers.qdrant_grpc import Failure, WireServer, wire_server
 from vecload.contracts import Sink
+from vecload.documents import VectorBatch
 from vecload.errors import RefusedError, RejectedError, SinkError, UsageError
-from vecload.testing.sink_kit import DIMENSIONS, by_id, make_batch, make_record
+from vecload.testing.sink_kit import DIMENSIONS, assert_vectors, by_id, make_batch, make_payload, make_record
 from vecload_connectors.sinks.qdrant import QDRANT
 from vecload_connectors.sinks.qdrant.settings import QdrantSettings
 
@@ -117,6 +119,61 @@ def test_a_request_waits_for_the_disk_once_and_not_for_each_point(tmp_path: Path
     sink.close()
 
 
+def test_the_folder_takes_a_vectors_name_and_has_no_index_to_build(tmp_path: Path) -> None:
+    settings = QdrantSettings(url=f"qdrant:{tmp_path}", vector_name="text", quantization="scalar", on_disk=True, m=32)
+    sink = QDRANT.open(settings, "docs")
+    assert not sink.capabilities.deferred_index
+    sink.create(make_record())
+    batch = make_batch(["a", "b"])
+    sink.upsert(batch)
+    assert_vectors(by_id(sink.fetch(batch.ids, vectors=True)), batch.ids, batch.vectors)
+    assert sink.search(batch.vectors[1], 1)[0].id == batch.ids[1]
+    sink.close()
+    with pytest.raises(RefusedError, match=r"named 'text'.*this job writes unnamed vectors") as error:
+        open_folder(tmp_path).inspect()
+    one_line(error)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 0.0])
+def test_the_folder_is_sent_no_vector_that_could_never_be_found(tmp_path: Path, value: float) -> None:
+    sink = open_folder(tmp_path)
+    sink.create(make_record())
+    batch = make_batch(["a", "b"])
+    batch.vectors[1] = value
+    with pytest.raises(RejectedError, match=r"NaN or infinity|all zeros") as error:
+        sink.upsert(batch)
+    one_line(error)
+    assert sink.count() == 0
+    sink.close()
+
+
+def test_large_points_fit_the_folder(tmp_path: Path) -> None:
+    """4,096 dimensions with 50 KB of payload, and one point of 40 MB: the folder has no limit of its own."""
+    sink = open_folder(tmp_path)
+    sink.create(make_record(4_096))
+    small = make_batch([f"{i}" for i in range(300)])
+    vectors = np.random.default_rng(0).normal(size=(300, 4_096)).astype(np.float32)
+    payloads = [make_payload("x" * 50_000) for _ in range(299)] + [make_payload("y" * 40_000_000)]
+    sink.upsert(VectorBatch(small.ids, vectors, payloads))
+    sink.close()
+    sink = open_folder(tmp_path)
+    assert sink.count() == 300
+    assert sink.fetch(small.ids[-1:])[0].payload == payloads[-1]
+    sink.close()
+
+
+@pytest.mark.parametrize("name", ["it's; DROP TABLE x", "手册", "a" * 100, "naïve-name.v2 %s {x}"])
+def test_hard_names_work_in_a_folder(tmp_path: Path, name: str) -> None:
+    sink = open_folder(tmp_path, name)
+    sink.create(make_record())
+    sink.upsert(make_batch(["a"]))
+    sink.close()
+    again = open_folder(tmp_path, name)
+    assert again.inspect() is not None
+    assert again.count() == 1
+    again.close()
+
+
 # ---------------------------------------------------------------- collections
 
 
@@ -160,6 +217,21 @@ def test_a_dropped_collection_is_noticed(tmp_path: Path) -> None:
     sink.close()
 
 
+def test_a_collection_made_again_in_the_same_shape_is_noticed(tmp_path: Path) -> None:
+    sink = open_folder(tmp_path)
+    sink.create(make_record())
+    sink.close()
+    client = QdrantClient(path=str(tmp_path))
+    client.delete_collection("docs__1")
+    client.create_collection("docs__1", vectors_config=COSINE)
+    alias = models.CreateAlias(collection_name="docs__1", alias_name="docs")
+    client.update_collection_aliases([models.CreateAliasOperation(create_alias=alias)])
+    client.close()
+    with pytest.raises(RefusedError, match="dropped and made again") as error:
+        open_folder(tmp_path).inspect()
+    one_line(error)
+
+
 @pytest.mark.parametrize("size", [DIMENSIONS, DIMENSIONS + 1])
 def test_a_collection_made_again_by_something_else_is_refused(tmp_path: Path, size: int) -> None:
     sink = open_folder(tmp_path)
@@ -177,7 +249,7 @@ def test_a_collection_made_again_by_something_else_is_refused(tmp_path: Path, si
         open_folder(tmp_path).inspect()
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a:b", "x" * 241, "_vecload", "..", "a\0b"])
+@pytest.mark.parametrize("name", ["", "a/b", 'a"b', "a:b", "手" * 81, "x" * 241, "_vecload", "..", "a\0b"])
 def test_bad_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError) as error:
         open_folder(tmp_path, name)

@@ -12,14 +12,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc  # type: ignore[import-untyped]  # grpcio ships no types
 from qdrant_client import grpc as api
-from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
+from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc, grpc_to_payload
 from qdrant_client.grpc.collections_service_pb2_grpc import CollectionsServicer, add_CollectionsServicer_to_server
 from qdrant_client.grpc.points_service_pb2_grpc import PointsServicer, add_PointsServicer_to_server
 from qdrant_client.local.qdrant_local import QdrantLocal
+
+T = TypeVar("T")
+
+MAX_REQUEST_BYTES = 32 << 20
+"""What Qdrant's documentation gives as the limit of a request."""
 
 _DONE = api.PointsOperationResponse(result=api.UpdateResult(operation_id=0, status=api.UpdateStatus.Completed))
 
@@ -34,14 +39,36 @@ class Failure:
 
 
 @dataclass
+class State:
+    """How far the optimizer is; `error` is what an optimizer failed with."""
+
+    status: Any
+    indexed: int = 0
+    points: int = 0
+    error: str = ""
+
+
+@dataclass
 class WireServer:
     url: str
     grpc_port: int
     local: QdrantLocal
+    start: Callable[[], None]
+    stop: Callable[[], None]
+    """Ends the server at once, as a restart does; what it holds stays for the next `start`."""
     failures: list[Failure] = field(default_factory=list)
     """Consumed one a request, first to last."""
     requests: list[str] = field(default_factory=list)
     """The names of the requests that came in."""
+    messages: list[Any] = field(default_factory=list)
+    """The requests that reached their handler, as protobuf messages."""
+    states: list[State] = field(default_factory=list)
+    """What a collection's info says of the index: consumed one a look, the last one stays. Empty: all is done."""
+
+    def sent(self, kind: type[T]) -> list[T]:
+        """The messages of one type, in order of their arrival."""
+        return [message for message in self.messages if isinstance(message, kind)]
+
     api_key: str | None = None
 
 
@@ -59,7 +86,14 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio ship
             return self._failing(handler, Failure(grpc.StatusCode.UNAUTHENTICATED, "Invalid API key"))
         if self.server.failures:
             return self._failing(handler, self.server.failures.pop(0))
-        return handler
+        return self._recording(handler)
+
+    def _recording(self, handler: Any) -> Any:
+        def answer(request: Any, context: Any) -> Any:
+            self.server.messages.append(request)
+            return handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(answer, handler.request_deserializer, handler.response_serializer)
 
     @staticmethod
     def _failing(handler: Any, failure: Failure) -> Any:
@@ -72,8 +106,9 @@ class _Interceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpcio ship
 
 
 class _Collections(CollectionsServicer):
-    def __init__(self, call: Callable[..., Any]) -> None:
+    def __init__(self, call: Callable[..., Any], states: list[State]) -> None:
         self.call = call
+        self.states = states
 
     def CollectionExists(self, request: Any, context: Any) -> Any:
         exists = self.call(context, "collection_exists", request.collection_name)
@@ -81,12 +116,25 @@ class _Collections(CollectionsServicer):
 
     def Create(self, request: Any, context: Any) -> Any:
         vectors = GrpcToRest.convert_vectors_config(request.vectors_config)
-        result = self.call(context, "create_collection", request.collection_name, vectors_config=vectors)
+        metadata = grpc_to_payload(request.metadata)
+        result = self.call(
+            context, "create_collection", request.collection_name, vectors_config=vectors, metadata=metadata
+        )
         return api.CollectionOperationResponse(result=result)
 
     def Get(self, request: Any, context: Any) -> Any:
-        info = self.call(context, "get_collection", request.collection_name)
-        return api.GetCollectionInfoResponse(result=RestToGrpc.convert_collection_info(info))
+        info = RestToGrpc.convert_collection_info(self.call(context, "get_collection", request.collection_name))
+        info.indexed_vectors_count = info.points_count
+        if self.states:
+            state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+            info.status, info.indexed_vectors_count, info.points_count = state.status, state.indexed, state.points
+            info.optimizer_status.ok, info.optimizer_status.error = not state.error, state.error
+        return api.GetCollectionInfoResponse(result=info)
+
+    def Update(self, request: Any, context: Any) -> Any:
+        # The in-memory mode has no index and no optimizer.
+        self.call(context, "get_collection", request.collection_name)
+        return api.CollectionOperationResponse(result=True)
 
     def ListAliases(self, request: Any, context: Any) -> Any:
         aliases = self.call(context, "get_aliases").aliases
@@ -157,6 +205,7 @@ class _Points(PointsServicer):
             query=GrpcToRest.convert_query(request.query),
             query_filter=_filter(request),
             limit=request.limit,
+            using=request.using if request.HasField("using") else None,
             **_selectors(request),
         )
         return api.QueryResponse(result=map(RestToGrpc.convert_scored_point, found.points))
@@ -169,7 +218,9 @@ def _filter(request: Any) -> Any:
 def _selectors(request: Any) -> dict[str, Any]:
     return {
         "with_payload": GrpcToRest.convert_with_payload_selector(request.with_payload),
-        "with_vectors": request.with_vectors.enable,
+        "with_vectors": GrpcToRest.convert_with_vectors_selector(request.with_vectors)
+        if request.HasField("with_vectors")
+        else False,
     }
 
 
@@ -188,16 +239,29 @@ def wire_server() -> Iterator[WireServer]:
             context.abort(grpc.StatusCode.NOT_FOUND if missing else grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     port = _free_port()
-    state = WireServer(url="qdrant+http://127.0.0.1:1", grpc_port=port, local=local)
-    server = grpc.server(ThreadPoolExecutor(8), interceptors=[_Interceptor(state)])
-    add_CollectionsServicer_to_server(_Collections(call), server)  # type: ignore[no-untyped-call]  # generated
-    add_PointsServicer_to_server(_Points(call), server)  # type: ignore[no-untyped-call]  # generated
-    server.add_insecure_port(f"127.0.0.1:{port}")
-    server.start()
+    states: list[State] = []
+    running: list[Any] = []
+
+    def start() -> None:
+        options = [("grpc.max_receive_message_length", MAX_REQUEST_BYTES), ("grpc.so_reuseport", 0)]
+        server = grpc.server(ThreadPoolExecutor(8), interceptors=[_Interceptor(state)], options=options)
+        add_CollectionsServicer_to_server(_Collections(call, states), server)  # type: ignore[no-untyped-call]  # generated
+        add_PointsServicer_to_server(_Points(call), server)  # type: ignore[no-untyped-call]  # generated
+        server.add_insecure_port(f"127.0.0.1:{port}")
+        server.start()
+        running.append(server)
+
+    def stop() -> None:
+        while running:
+            running.pop().stop(grace=None).wait()
+
+    url = "qdrant+http://127.0.0.1:1"
+    state = WireServer(url=url, grpc_port=port, local=local, start=start, stop=stop, states=states)
+    start()
     try:
         yield state
     finally:
-        server.stop(grace=None).wait()
+        stop()
         local.close()
 
 

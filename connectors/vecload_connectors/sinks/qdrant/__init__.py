@@ -1,8 +1,8 @@
 """The Qdrant sink: an embedded folder (`qdrant:./vectors`), or a server (`qdrant+http://host:6333`).
 
-How points are stored: the id is the point id as a UUID; the vector is the unnamed one, cosine distance; the payload's
-keys are stored flat: `text`, `source`, `document`, `ordinal`, `start`, `end`, `headings`, `text_hash`, `metadata`
-(an object). A server gets keyword indexes on `source` and `document`.
+How points are stored: the id is the point id as a UUID; the vector is the unnamed one, or `vector_name`, cosine
+distance; the payload's keys are stored flat: `text`, `source`, `document`, `ordinal`, `start`, `end`, `headings`,
+`text_hash`, `metadata` (an object). A server gets keyword indexes on `source` and `document`.
 
 `--collection handbook` makes the collection `handbook__1` with the alias `handbook`. What vecload knows of its
 collections is kept in the side collection `_vecload`.
@@ -21,7 +21,7 @@ from vecload.connectorkit import check_collection_name, redact_url
 from vecload.contracts import SinkConnector
 from vecload.errors import MissingDependencyError, UsageError
 
-from .settings import QdrantSettings
+from .settings import FORBIDDEN_IN_NAMES, QdrantSettings
 
 if TYPE_CHECKING:
     from vecload.contracts import Sink
@@ -38,9 +38,9 @@ def open_sink(settings: QdrantSettings, collection: str) -> Sink:
 
     # 255 is the server's limit for a name, of which the version suffix takes some.
     check_collection_name(
-        collection, store="Qdrant", max_bytes=240, forbidden='<>:"/\\|?*\0\x1f', reserved=(RECORDS, ".", "..")
+        collection, store="Qdrant", max_bytes=240, forbidden=FORBIDDEN_IN_NAMES, reserved=(RECORDS, ".", "..")
     )
-    return QdrantSink(_store(settings), collection)
+    return QdrantSink(_store(settings), settings, collection)
 
 
 def _store(settings: QdrantSettings) -> Store:

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from vecload.connectorkit import Fault, id_to_uuid
+from vecload.connectorkit import Fault
 from vecload.contracts import SinkCapabilities
+from vecload.documents import VectorBatch
 from vecload.errors import SinkError, UsageError
 
 from .errors import folder_fault, server_fault
+from .points import REQUEST_BYTES, grpc_points, json_sizes, local_points, parts
 
 if TYPE_CHECKING:
     from qdrant_client.client_base import QdrantBase
     from qdrant_client.local.qdrant_local import QdrantLocal
 
-    from vecload.documents import VectorBatch
-
     from .settings import QdrantSettings
 
 T = TypeVar("T")
+
+MAX_DIMENSIONS = 65_536
+"""Of a vector, in a server and in the local mode."""
 
 
 class Store(Protocol):
@@ -41,8 +45,13 @@ class Store(Protocol):
 
     def run(self, request: Callable[[QdrantBase], T], writes: bool = False) -> T: ...
 
-    def upsert(self, client: QdrantBase, target: str, batch: VectorBatch) -> None:
-        """Sends the points in the form that this store takes fastest; for use within `run`."""
+    def upserts(
+        self, target: str, batch: VectorBatch, vector_name: str | None
+    ) -> Iterator[Callable[[QdrantBase], object]]:
+        """The requests that write the points, in the form that this store takes fastest; each for use within `run`.
+
+        Raises RejectedError for a point that no request can hold.
+        """
 
     def fault(self, error: Exception, where: str) -> Fault | None: ...
 
@@ -53,7 +62,11 @@ class Folder:
     """A folder, held by one process at a time (the client locks it)."""
 
     capabilities = SinkCapabilities(
-        max_request_bytes=16 << 20, max_request_points=1_000, concurrent_writers=1, aliases=True
+        max_request_bytes=16 << 20,
+        max_request_points=1_000,
+        concurrent_writers=1,
+        max_dimensions=MAX_DIMENSIONS,
+        aliases=True,
     )
     # Each page sorts all ids and filters all payloads, so few large pages.
     page = 8_192
@@ -109,8 +122,11 @@ class Folder:
             raise SinkError(f"The Qdrant folder {self.path} cannot be opened: {error}.") from error
         return self._local
 
-    def upsert(self, client: QdrantBase, target: str, batch: VectorBatch) -> None:
-        client.upsert(target, _points(batch), wait=True)
+    def upserts(
+        self, target: str, batch: VectorBatch, vector_name: str | None
+    ) -> Iterator[Callable[[QdrantBase], object]]:
+        points = local_points(batch, vector_name)
+        yield lambda client: client.upsert(target, points, wait=True)
 
     def fault(self, error: Exception, where: str) -> Fault | None:
         return folder_fault(error, where)
@@ -125,15 +141,20 @@ class Folder:
 class Server:
     """A server, over gRPC or REST."""
 
-    # The server's own limit is 32 MiB a request; its documentation advises to stay around 5 MB.
-    capabilities = SinkCapabilities(
-        max_request_bytes=8 << 20, max_request_points=1_000, concurrent_writers=4, aliases=True
-    )
+    # The core's requests, by its own estimate; `upserts` cuts them again by their encoded size.
     page = 500
     indexes_payload = True
 
     def __init__(self, url: str, settings: QdrantSettings) -> None:
         self.id = f"qdrant+{url}"
+        self.capabilities = SinkCapabilities(
+            max_request_bytes=REQUEST_BYTES,
+            max_request_points=1_000,
+            concurrent_writers=4,
+            max_dimensions=MAX_DIMENSIONS,
+            aliases=True,
+            deferred_index=settings.index == "defer",
+        )
         self._url = url
         self._settings = settings
         self._lock = threading.Lock()
@@ -169,15 +190,25 @@ class Server:
                     )
             return self._client
 
-    def upsert(self, client: QdrantBase, target: str, batch: VectorBatch) -> None:
+    def upserts(
+        self, target: str, batch: VectorBatch, vector_name: str | None
+    ) -> Iterator[Callable[[QdrantBase], object]]:
         if not self._settings.prefer_grpc:
-            client.upsert(target, _points(batch), wait=True)
+            for part in parts(batch, json_sizes(batch)):
+                few = VectorBatch(batch.ids[part], batch.vectors[part], batch.payloads[part])
+                points = local_points(few, vector_name)
+                yield partial(_upsert_json, target=target, points=points)
             return
+        encoded = grpc_points(batch, vector_name)
+        for part in parts(batch, [point.ByteSize() for point in encoded]):
+            yield partial(self._upsert_grpc, target=target, points=encoded[part])
+
+    def _upsert_grpc(self, client: QdrantBase, target: str, points: list[Any]) -> object:
         from qdrant_client import QdrantClient, grpc
 
         assert isinstance(client, QdrantClient)
-        request = grpc.UpsertPoints(collection_name=target, wait=True, points=_grpc_points(batch))
-        client.grpc_points.Upsert(request, timeout=self._settings.timeout)
+        request = grpc.UpsertPoints(collection_name=target, wait=True, points=points)
+        return client.grpc_points.Upsert(request, timeout=self._settings.timeout)
 
     def fault(self, error: Exception, where: str) -> Fault | None:
         return server_fault(error, where)
@@ -189,34 +220,5 @@ class Server:
                 self._client = None
 
 
-def _points(batch: VectorBatch) -> list[Any]:
-    """The batch for the local mode and for JSON: the only places where vectors become lists of Python floats."""
-    from qdrant_client import models
-
-    return [
-        models.PointStruct.model_construct(id=id_to_uuid(i), vector=vector, payload=dict(payload))
-        for i, vector, payload in zip(batch.ids, batch.vectors.tolist(), batch.payloads, strict=True)
-    ]
-
-
-def _grpc_points(batch: VectorBatch) -> list[Any]:
-    """Protobuf points whose vectors are copied as bytes.
-
-    A packed repeated float field is a header and little-endian floats: taking the header from an empty-valued message
-    and the floats from the array saves turning each number into a Python object (five times faster at 1,024
-    dimensions).
-    """
-    from qdrant_client import grpc
-    from qdrant_client.conversions.conversion import payload_to_grpc
-
-    width = batch.vectors.shape[1]
-    header = grpc.DenseVector(data=[0.0] * width).SerializeToString()[: -4 * width]
-    rows = batch.vectors.astype("<f4", copy=False)
-    return [
-        grpc.PointStruct(
-            id=grpc.PointId(uuid=id_to_uuid(point_id)),
-            vectors=grpc.Vectors(vector=grpc.Vector(dense=grpc.DenseVector.FromString(header + row.tobytes()))),
-            payload=payload_to_grpc(dict(payload)),
-        )
-        for point_id, row, payload in zip(batch.ids, rows, batch.payloads, strict=True)
-    ]
+def _upsert_json(client: QdrantBase, target: str, points: list[Any]) -> object:
+    return client.upsert(target, points, wait=True)
