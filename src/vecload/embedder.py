@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from vecload.documents import FloatMatrix
+    from vecload.documents import FloatMatrix, TokenBatch
+
+WINDOW_TEXTS = 2048
+"""How many texts are tokenised and planned at a time."""
 
 
 class Embedder:
@@ -111,20 +115,27 @@ class Embedder:
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
         if not len(texts):
             return vectors
-        tokens, _ = self.model.tokenizer().encode(
-            [clean(text) for text in texts], prompt=prompt, max_tokens=self.model.max_tokens
-        )
-        ids = list(tokens)
         self.start()
         limits = self._engine.capabilities
         waiting: deque[tuple[npt.NDArray[np.intp], Future[FloatMatrix]]] = deque()
-        for indices in plan(np.diff(tokens.offsets), limits.max_tokens_per_batch, limits.max_texts_per_batch):
-            if len(waiting) >= limits.batches_in_flight:
-                self._collect(*waiting.popleft(), vectors)
-            waiting.append((indices, self._engine.submit(packed([ids[i] for i in indices]))))
+        with ThreadPoolExecutor(1) as tokenising:
+            window = tokenising.submit(self._tokenise, texts[:WINDOW_TEXTS], prompt)
+            for start in range(0, len(texts), WINDOW_TEXTS):
+                tokens, ahead = window.result(), start + WINDOW_TEXTS
+                # While the engine embeds this window, the next is tokenised.
+                window = tokenising.submit(self._tokenise, texts[ahead : ahead + WINDOW_TEXTS], prompt)
+                ids = list(tokens)
+                for indices in plan(np.diff(tokens.offsets), limits.max_tokens_per_batch, limits.max_texts_per_batch):
+                    if len(waiting) >= limits.batches_in_flight:
+                        self._collect(*waiting.popleft(), vectors)
+                    waiting.append((start + indices, self._engine.submit(packed([ids[i] for i in indices]))))
         while waiting:
             self._collect(*waiting.popleft(), vectors)
         return vectors
+
+    def _tokenise(self, texts: Sequence[str], prompt: str) -> TokenBatch:
+        cleaned = [clean(text) for text in texts]
+        return self.model.tokenizer().encode(cleaned, prompt=prompt, max_tokens=self.model.max_tokens)[0]
 
     def _collect(self, indices: npt.NDArray[np.intp], future: Future[FloatMatrix], vectors: FloatMatrix) -> None:
         rows = future.result()

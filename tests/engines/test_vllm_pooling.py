@@ -131,6 +131,17 @@ def test_engine_args_and_overrides_reach_vllm(caplog: pytest.LogCaptureFixture, 
     assert (vector.view(np.uint32) & 0xFFFF == 0).all()
 
 
+def test_two_engines_share_the_batches(model: Model, batch: TokenBatch, vectors: FloatMatrix) -> None:
+    two = VLLM.open(VllmSettings(engines_per_gpu=2), model)
+    try:
+        two.start()
+        texts = list(batch)
+        results = [two.submit(packed(texts[start : start + 4])) for start in range(0, 32, 4)]
+        assert cosines(np.concatenate([future.result() for future in results]), vectors).min() >= 0.999999
+    finally:
+        two.close()
+
+
 def test_last_token_pooling_is_that_of_transformers(tmp_path: Path) -> None:
     import torch
     from transformers import AutoModel
@@ -138,13 +149,17 @@ def test_last_token_pooling_is_that_of_transformers(tmp_path: Path) -> None:
     folder = tiny_qwen(tmp_path / "tiny")
     model = Model.resolve(str(folder))
     assert (model.space.pooling, model.space.dimensions, model.max_tokens) == ("LAST", 64, 512)
-    texts = [*TINY_TEXTS, "All the texts together. " * 60]
+    prefix = "The engine pools the last token of every text. " * 8
+    texts = [*TINY_TEXTS, "All the texts together. " * 60, *(prefix + text for text in TINY_TEXTS)]
     tokens, _ = model.tokenizer().encode(texts, prompt="", max_tokens=model.max_tokens)
     # Steps of 64 tokens: the long text is cut into several.
     engine = VLLM.open(VllmSettings(args={"max_num_batched_tokens": 64, "max_num_seqs": 8}), model)
     try:
         engine.start()
+        # Many small batches as well, which come and go while others are under way.
+        again = [engine.submit(packed([ids])) for _ in range(20) for ids in tokens]
         vectors = engine.submit(tokens).result()
+        repeated = np.concatenate([future.result() for future in again])
     finally:
         engine.close()
     reference = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
@@ -152,6 +167,7 @@ def test_last_token_pooling_is_that_of_transformers(tmp_path: Path) -> None:
         rows = [reference(torch.tensor(ids.tolist())[None]).last_hidden_state[0, -1].numpy() for ids in tokens]
     assert max(len(ids) for ids in tokens) > 128
     assert cosines(vectors, np.stack(rows)).min() >= 0.9999
+    assert cosines(repeated, np.tile(vectors, (20, 1))).min() >= 0.9999
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 

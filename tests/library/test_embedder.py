@@ -26,7 +26,9 @@ def fast() -> Iterator[vecload.Embedder]:
         yield embedder
 
 
-def test_the_order_is_the_callers(fast: vecload.Embedder) -> None:
+@pytest.mark.parametrize("window", [7, 2048])
+def test_the_order_is_the_callers(fast: vecload.Embedder, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    monkeypatch.setattr("vecload.embedder.WINDOW_TEXTS", window)
     texts = [f"{'long ' * (n % 7)}text {n}" for n in range(20)]
     together = fast.embed_documents(texts)
     assert together.shape == (20, fast.dimensions) == (20, 384)

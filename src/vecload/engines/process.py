@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -40,7 +41,8 @@ class WorkerProcess:
         self._settings = settings
         self._lock = threading.Lock()
         self._send_lock = threading.Lock()
-        self._open: dict[int, Future[FloatMatrix]] = {}
+        self._open: dict[int, tuple[Future[FloatMatrix], int]] = {}
+        """The futures without a result, each with its batch's tokens."""
         self._next = 0
         self._failure: str | None = None
         """Why the worker gave up, in its own words."""
@@ -52,17 +54,19 @@ class WorkerProcess:
 
     def start(self, timeout: float) -> dict[str, Any]:
         """Blocks until the model is loaded; what the worker says of itself. Raises EngineError."""
+        ours, workers = socket.socketpair()
         self._process = subprocess.Popen(
             # -P: a folder in the working directory must not shadow a package that the worker imports.
             [sys.executable, "-P", "-m", "vecload.engines.worker"],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=workers.fileno(),
             stderr=subprocess.PIPE,
             # A session of its own: Ctrl-C reaches vecload alone, which finishes what is in flight.
             start_new_session=True,
         )
+        workers.close()
         log = self._thread(self._read_log, self._process.stderr)
-        replies = self._thread(self._read_replies, self._process.stdout)
+        replies = self._thread(self._read_replies, ours)
         self._thread(self._watch, self._process, log, replies)
         with suppress(BrokenPipeError):  # it died at once: the watcher says why
             frames.write_settings(self._stdin, self._settings)
@@ -83,10 +87,16 @@ class WorkerProcess:
                 return future
             number = self._next
             self._next += 1
-            self._open[number] = future
+            self._open[number] = (future, batch.tokens)
         with suppress(BrokenPipeError, ValueError), self._send_lock:  # died or closed meanwhile: the watcher tells
             frames.write_batch(self._stdin, number, batch)
         return future
+
+    @property
+    def open_tokens(self) -> int:
+        """How many tokens wait for their vectors here."""
+        with self._lock:
+            return sum(tokens for _, tokens in self._open.values())
 
     def close(self) -> None:
         """Lets the worker end by itself, so that it frees what it shares; kills it when that takes too long."""
@@ -94,6 +104,10 @@ class WorkerProcess:
             return
         with self._lock:
             self._death = self._death or "The engine was closed."
+            # Interrupted: whoever asked for it does not wait for a model to load, or for a batch.
+            hurried = bool(self._open) or not self._ready.done()
+        if hurried:
+            self._kill()
         with suppress(OSError, ValueError), self._send_lock:
             frames.write_end(self._stdin)
         with suppress(subprocess.TimeoutExpired):
@@ -126,11 +140,13 @@ class WorkerProcess:
                 self._printed.append(_LOG_PREFIX.sub("", line))
                 worker_log.debug("%s", line)
 
-    def _read_replies(self, stream: BinaryIO) -> None:
+    def _read_replies(self, ours: socket.socket) -> None:
+        stream = frames.SocketReader(ours)
         while True:
             try:
                 kind, number, content = frames.read_reply(stream)
             except EOFError:
+                ours.close()
                 return
             if isinstance(content, str):
                 self._told(kind, number, content)
@@ -148,7 +164,8 @@ class WorkerProcess:
 
     def _taken(self, number: int) -> Future[FloatMatrix] | None:
         with self._lock:
-            return self._open.pop(number, None)
+            found = self._open.pop(number, None)
+        return found[0] if found else None
 
     def _watch(self, process: subprocess.Popen[bytes], log: threading.Thread, replies: threading.Thread) -> None:
         """Waits for the end of the worker, whatever its reason, and tells everybody who still waits for a result."""
@@ -159,13 +176,13 @@ class WorkerProcess:
         replies.join(_CLOSE_SECONDS)
         with self._lock:
             self._death = death = self._death or self._cause(code)
-            waiting = list(self._open.values())
+            waiting = [future for future, _ in self._open.values()]
             self._open.clear()
         for future in waiting:
             future.set_exception(EngineDiedError(death))
         with suppress(InvalidStateError):  # it was ready long ago
             self._ready.set_exception(EngineError(death))
-        for stream in (process.stdin, process.stdout, process.stderr):
+        for stream in (process.stdin, process.stderr):
             with suppress(OSError):
                 if stream is not None:
                     stream.close()

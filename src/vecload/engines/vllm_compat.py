@@ -10,14 +10,13 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from vecload.documents import FloatMatrix, TokenBatch
+    from vecload.documents import FloatMatrix
 
 GIB = 1 << 30
 _CPU_STEP_TOKENS = 2048
@@ -37,9 +36,10 @@ def set_environment(args: Mapping[str, Any]) -> None:
     if "max_model_len" not in args:
         # transform.max_tokens may be over the limit in sentence-transformers' files; the model's own was checked.
         defaults["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
+    # The worker is a process of its own already: another one behind it only adds copies between the two.
+    defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if not gpu_present():
-        # In-process: starts in 2 s instead of 23 s, and uses all cores. Threads cannot be set once torch is imported.
-        defaults |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
+        defaults["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))  # cannot be set once torch is imported
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
 
@@ -50,8 +50,8 @@ def on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def engine_arguments(model: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for `vllm.LLM`: ours, with the user's on top.
+def engine_arguments(model: Mapping[str, Any], args: Mapping[str, Any], engines: int = 1) -> dict[str, Any]:
+    """Arguments for `vllm.LLM`: ours, with the user's on top. `engines` share the GPU.
 
     `model` is what vecload knows: path, pooling, max_tokens and config (the content of `config.json`).
     """
@@ -65,7 +65,7 @@ def engine_arguments(model: Mapping[str, Any], args: Mapping[str, Any]) -> dict[
         "enable_prefix_caching": False,
         "disable_log_stats": True,
     }
-    arguments |= _cpu_arguments(model, max_len, args) if on_cpu() else _gpu_arguments(max_len)
+    arguments |= _cpu_arguments(model, max_len, args) if on_cpu() else _gpu_arguments(model, max_len, args, engines)
     return arguments | {key: value for key, value in args.items() if key != "pooler_config"}
 
 
@@ -78,18 +78,28 @@ def pooler_config(pooling: str, own: Mapping[str, Any] | None = None) -> Any:
     return PoolerConfig(**{"pooling_type": pooling, raw: False, **(own or {})})
 
 
-def _gpu_arguments(max_len: int) -> dict[str, Any]:
+def _gpu_arguments(model: Mapping[str, Any], max_len: int, args: Mapping[str, Any], engines: int) -> dict[str, Any]:
     from vllm.platforms import current_platform
 
-    memory = current_platform.get_device_total_memory()
+    memory = current_platform.get_device_total_memory() // engines
     # 65,536 tokens in a step keep a large GPU busy; a small one has no memory for their activations.
-    step = 65536 if memory > 39 * GIB else 32768 if memory > 20 * GIB else 16384
-    return {
+    step = max(max_len, 65536 if memory > 39 * GIB else 32768 if memory > 20 * GIB else 16384)
+    arguments: dict[str, Any] = {
         # Older GPUs (before Ampere) have no bfloat16: vLLM chooses there.
         "dtype": "bfloat16" if current_platform.has_device_capability(80) else "auto",
-        "max_num_batched_tokens": max(step, max_len),
-        "max_num_seqs": 2048,
+        "max_num_batched_tokens": step,
+        "max_num_seqs": 4096,
     }
+    if "distributed_executor_backend" not in args:
+        # The next step is made ready while the GPU works on this one. vLLM leaves it off for pooling models, and not
+        # every executor that a user may name can do it.
+        arguments["async_scheduling"] = True
+    if engines > 1:
+        # Each would measure what the others take as its own, so none may size its KV cache by what is free. Two steps
+        # are under way at a time; the numbers are of 16 bits, half of float32.
+        arguments["gpu_memory_utilization"] = 0.9 / engines
+        arguments["kv_cache_memory_bytes"] = (2 * step + max_len) * _kv_bytes_per_token(model["config"]) // 2
+    return arguments
 
 
 def _cpu_arguments(model: Mapping[str, Any], max_len: int, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,20 +150,62 @@ def _kv_bytes_per_token(config: Mapping[str, Any]) -> int:
     return int(2 * 4 * (text.get("num_hidden_layers") or 0) * (text.get("num_key_value_heads") or heads) * head_dim)
 
 
-def pooled(llm: Any, batch: TokenBatch) -> FloatMatrix:
-    """The pooled vectors of a batch as vLLM gives them, float32 of shape (len(batch), dimensions)."""
+class PoolingCore:
+    """vLLM's engine core, asked for embeddings without the layers that `LLM.encode` puts around it.
+
+    Those copy the parameters, the state and the output of every single text, which takes longer than a GPU needs to
+    embed a short one; and `encode` hands out nothing before the last text is done, so the GPU runs dry between calls.
+    Not thread-safe.
+    """
+
+    def __init__(self, llm: Any) -> None:
+        from vllm import PoolingParams
+        from vllm.v1.engine import EngineCoreRequest
+
+        self._llm = llm  # what shuts the core down when it goes
+        self._core = llm.llm_engine.engine_core
+        self._params = PoolingParams(task="embed")
+        self._params.verify(llm.llm_engine.model_config)
+        self._request = EngineCoreRequest
+        self._next = 0
+
+    def add(self, ids: list[int]) -> str:
+        """Queues one text; the name under which `step` hands out its vector."""
+        name = str(self._next)
+        self._next += 1
+        request = self._request(
+            request_id=name,
+            prompt_token_ids=ids,
+            mm_features=None,
+            sampling_params=None,
+            pooling_params=self._params,
+            arrival_time=0.0,
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+        )
+        self._core.add_request(request)
+        return name
+
+    def step(self) -> list[tuple[str, Any]]:
+        """Runs one step of the model; the texts that are done, each with its pooled vector as a tensor."""
+        return [(output.request_id, output.pooling_output) for output in self._core.get_output().outputs]
+
+    def abort(self, names: list[str]) -> None:
+        """Forgets texts that are not done."""
+        self._core.abort_requests(names)
+
+
+def as_rows(vectors: list[Any]) -> FloatMatrix:
+    """Pooled vectors as one float32 array of shape (len(vectors), dimensions)."""
     import torch
 
-    flat, ends = batch.ids.tolist(), batch.offsets.tolist()
-    prompts = [{"prompt_token_ids": flat[start:end]} for start, end in pairwise(ends)]
-    outputs = llm.encode(prompts, pooling_task="embed", use_tqdm=False)
-    vectors = torch.stack([output.outputs.data for output in outputs])
-    return np.asarray(vectors.to(dtype=torch.float32, device="cpu").numpy(), dtype=np.float32)
+    return np.asarray(torch.stack(vectors).to(dtype=torch.float32, device="cpu").numpy(), dtype=np.float32)
 
 
-def engine_is_dead(error: Exception) -> bool:
-    """Whether vLLM's own process is gone, as against one batch that failed."""
-    return type(error).__name__ == "EngineDeadError"
+def out_of_memory(error: Exception) -> bool:
+    """Whether one step was too large, as against an engine that is broken from now on."""
+    return type(error).__name__ in ("OutOfMemoryError", "MemoryError")
 
 
 def is_unknown(architecture: str, reason: str) -> bool:

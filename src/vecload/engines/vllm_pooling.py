@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vecload")
 
-# Small batches on a CPU: progress shows every few seconds. A GPU needs several steps a batch to stay busy.
+# Small batches on a CPU: progress shows every few seconds.
 _ON_CPU = EngineCapabilities(max_tokens_per_batch=16384, max_texts_per_batch=256, batches_in_flight=2)
-_GPU_STEPS = 4
 
 
 class VllmSettings(BaseModel):
@@ -32,6 +31,9 @@ class VllmSettings(BaseModel):
 
     args: dict[str, Any] = Field(
         default={}, description="any argument of vllm.LLM, such as dtype or gpu_memory_utilization"
+    )
+    engines_per_gpu: int = Field(
+        default=1, ge=1, le=8, description="copies of the model on the GPU; 2 help short texts where NVIDIA MPS runs"
     )
     start_timeout_seconds: float = Field(default=1800, gt=0, description="how long loading and compiling may take")
 
@@ -43,15 +45,15 @@ class VllmPoolingEngine:
         self.capabilities = _ON_CPU
         self._model = model
         self._settings = settings
-        self._worker: WorkerProcess | None = None
+        self._workers: list[WorkerProcess] = []
         self._lock = threading.Lock()
         self.worker_pid: int | None = None
-        """The process that holds the model; None before `start`."""
+        """The process that holds the model, the first where there are several; None before `start`."""
 
     def start(self) -> None:
         """Starts the worker and blocks until the model is loaded. Raises EngineError."""
         with self._lock:
-            if self._worker is not None:
+            if self._workers:
                 return
             model = self._model
             where, dtype = ("gpu", "bfloat16") if gpu_present() else ("cpu", "float32")
@@ -62,42 +64,48 @@ class VllmPoolingEngine:
                 self._settings.args.get("dtype", dtype),
                 where,
             )
-            worker = WorkerProcess(
-                {
-                    "model": {
-                        "path": str(model.path),
-                        "architecture": model.architecture,
-                        "pooling": model.space.pooling,
-                        "normalize": model.space.normalize,
-                        "max_tokens": model.max_tokens,
-                        "config": dict(model.config),
-                    },
-                    "args": self._settings.args,
-                }
-            )
-            try:
-                ready = worker.start(self._settings.start_timeout_seconds)
-            except BaseException:
-                worker.close()
-                raise
+            settings = {
+                "model": {
+                    "path": str(model.path),
+                    "architecture": model.architecture,
+                    "pooling": model.space.pooling,
+                    "normalize": model.space.normalize,
+                    "max_tokens": model.max_tokens,
+                    "config": dict(model.config),
+                },
+                "args": self._settings.args,
+                "engines": self._settings.engines_per_gpu,
+            }
+            workers = [WorkerProcess(settings) for _ in range(self._settings.engines_per_gpu)]
+            timeout = self._settings.start_timeout_seconds
+            with ThreadPoolExecutor(len(workers)) as threads:
+                try:
+                    ready, *_ = threads.map(lambda worker: worker.start(timeout), workers)
+                except BaseException:  # an interrupt too: closing a worker ends the wait for it
+                    for worker in workers:
+                        worker.close()
+                    raise
             self.worker_pid = ready["pid"]
             if ready["device"] != "cpu":
-                tokens = _GPU_STEPS * ready["step_tokens"]
+                # A worker mixes batches, so that their borders cost nothing, and holds three steps at a time.
+                step = ready["step_tokens"]
                 self.capabilities = EngineCapabilities(
-                    max_tokens_per_batch=tokens, max_texts_per_batch=tokens // 32, batches_in_flight=3
+                    max_tokens_per_batch=step,
+                    max_texts_per_batch=step // 16,
+                    batches_in_flight=5 * len(workers),
                 )
-            self._worker = worker
+            self._workers = workers
 
     def submit(self, batch: TokenBatch) -> Future[FloatMatrix]:
         """Thread-safe. The future fails with EngineError when the batch, or the worker, failed."""
-        if self._worker is None:
+        if not self._workers:
             raise EngineError("The engine was not started.")
-        return self._worker.submit(batch)
+        return min(self._workers, key=lambda worker: worker.open_tokens).submit(batch)
 
     def close(self) -> None:
         with self._lock:
-            if self._worker is not None:
-                self._worker.close()
+            for worker in self._workers:
+                worker.close()
 
 
 def _vllm_version() -> str:

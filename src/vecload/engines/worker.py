@@ -6,16 +6,22 @@ standard input and output. Only the main thread touches vLLM: two callers at a t
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vecload.engines import guard
 
 if TYPE_CHECKING:
     from vecload.documents import FloatMatrix, TokenBatch
+
+_STEPS_AHEAD = 3
 
 
 def main() -> None:
@@ -29,59 +35,147 @@ def main() -> None:
 
     settings = frames.read_settings(requests)
     try:
-        worker = Worker(settings)
+        worker, ready = Worker.start(settings)
     except Exception as error:
         frames.write_text(replies, frames.FAILED, frames.NO_BATCH, start_failure(error, settings))
         raise
-    frames.write_text(replies, frames.READY, frames.NO_BATCH, worker.ready())
+    frames.write_text(replies, frames.READY, frames.NO_BATCH, ready)
     worker.serve(requests, replies)
 
 
+@dataclass(slots=True)
+class _Batch:
+    number: int
+    vectors: list[Any]
+    open: int
+    """How many of its texts have no vector yet."""
+
+
 class Worker:
-    def __init__(self, settings: dict[str, Any]) -> None:
+    """Feeds an engine core (see `vllm_compat.PoolingCore`) with the texts of batches, and answers with vectors."""
+
+    def __init__(self, core: Any, arguments: dict[str, Any], model: dict[str, Any]) -> None:
+        """`arguments` are those that the core was made with."""
+        self._core = core
+        self._max_len = arguments["max_model_len"]
+        self._normalize = model["normalize"]
+        self._vocabulary = model["config"].get("vocab_size")
+        self._under_way: dict[str, tuple[_Batch, int, int]] = {}
+        """The texts that the core works on: their batch, which of its texts they are, and how many tokens long."""
+        self._tokens = 0
+        """How many tokens are under way."""
+        # One step that runs, one that is made ready meanwhile, and one to choose from.
+        self._enough = _STEPS_AHEAD * arguments["max_num_batched_tokens"]
+
+    @classmethod
+    def start(cls, settings: dict[str, Any]) -> tuple[Worker, str]:
+        """Loads the model; the worker, and in JSON what vecload is told of it."""
         from vecload.engines import vllm_compat
 
-        self._model: dict[str, Any] = settings["model"]
         vllm_compat.set_environment(settings["args"])
         from vllm import LLM
 
-        self._arguments = vllm_compat.engine_arguments(self._model, settings["args"])
-        self._llm = LLM(**self._arguments)
-        self._vocabulary = self._model["config"].get("vocab_size")
-
-    def ready(self) -> str:
-        import json
-
-        from vecload.engines import vllm_compat
-
+        arguments = vllm_compat.engine_arguments(settings["model"], settings["args"], settings["engines"])
+        worker = cls(vllm_compat.PoolingCore(LLM(**arguments)), arguments, settings["model"])
         device = "cpu" if vllm_compat.on_cpu() else "gpu"
-        return json.dumps(
-            {"device": device, "step_tokens": self._arguments["max_num_batched_tokens"], "pid": os.getpid()}
-        )
+        ready = {"device": device, "step_tokens": arguments["max_num_batched_tokens"], "pid": os.getpid()}
+        return worker, json.dumps(ready)
 
     def serve(self, requests: BinaryIO, replies: BinaryIO) -> None:
-        """Answers batch after batch until it is asked to end."""
-        from vecload.engines import frames, vllm_compat
+        """Answers batches until it is asked to end.
 
+        Texts of the next batches join the core while the last ones of the batch before are under way, so that it
+        never runs dry. Batches may finish in another order than they came.
+        """
         waiting: queue.Queue[tuple[int, TokenBatch] | None] = queue.Queue()
         threading.Thread(target=_read_ahead, args=(requests, waiting), daemon=True).start()
-        while (item := waiting.get()) is not None:
-            number, batch = item
-            try:
-                frames.write_vectors(replies, number, self.embed(batch))
-            except Exception as error:
-                frames.write_text(replies, frames.FAILED, number, one_line(error))
-                if vllm_compat.engine_is_dead(error):
-                    raise
+        # Answers are sent from a thread of their own: the core never waits until vecload has read one.
+        with ThreadPoolExecutor(1) as sending:
+            self._serve(waiting, sending, replies)
 
-    def embed(self, batch: TokenBatch) -> FloatMatrix:
+    def _serve(
+        self, waiting: queue.Queue[tuple[int, TokenBatch] | None], sending: ThreadPoolExecutor, replies: BinaryIO
+    ) -> None:
+        from vecload.engines import frames, vllm_compat
+
+        def refuse(number: int, reason: str) -> None:
+            sending.submit(frames.write_text, replies, frames.FAILED, number, reason)
+
+        ended = False
+        while not ended or self._under_way:
+            while not ended and self._tokens < self._enough:
+                try:
+                    item = waiting.get(block=not self._under_way)
+                except queue.Empty:
+                    break
+                if item is None:
+                    ended = True
+                    break
+                try:
+                    self._begin(*item)
+                except ValueError as error:
+                    refuse(item[0], one_line(error))
+            try:
+                done = self._step()
+            except Exception as error:
+                # vecload sends the batches again in halves; nothing else is worth another try in this process.
+                if not vllm_compat.out_of_memory(error):
+                    raise
+                for number in self._give_up():
+                    refuse(number, f"out of memory: {one_line(error)}")
+                continue
+            for batch in done:
+                sending.submit(self._answer, batch, replies)
+
+    def _begin(self, number: int, batch: TokenBatch) -> None:
+        self._check(batch)
+        flat, ends = batch.ids.tolist(), batch.offsets.tolist()
+        begun = _Batch(number, [None] * len(batch), len(batch))
+        for position, (start, end) in enumerate(pairwise(ends)):
+            self._under_way[self._core.add(flat[start:end])] = (begun, position, end - start)
+            self._tokens += end - start
+
+    def _step(self) -> list[_Batch]:
+        """One step of the core, if anything is under way; the batches that it finished."""
+        done: list[_Batch] = []
+        if not self._under_way:
+            return done
+        for name, vector in self._core.step():
+            if name not in self._under_way:  # it was given up while the core had it in hand
+                continue
+            batch, position, tokens = self._under_way.pop(name)
+            self._tokens -= tokens
+            batch.vectors[position] = vector
+            batch.open -= 1
+            if not batch.open:
+                done.append(batch)
+        return done
+
+    def _give_up(self) -> list[int]:
+        """Drops everything under way; the numbers of the batches."""
+        self._core.abort(list(self._under_way))
+        numbers = sorted({batch.number for batch, _, _ in self._under_way.values()})
+        self._under_way.clear()
+        self._tokens = 0
+        return numbers
+
+    def _answer(self, batch: _Batch, replies: BinaryIO) -> None:
+        from vecload.engines import frames
+
+        try:
+            vectors = self._rows(batch)
+        except Exception as error:  # vecload must not wait for ever for this batch
+            frames.write_text(replies, frames.FAILED, batch.number, one_line(error))
+        else:
+            frames.write_vectors(replies, batch.number, vectors)
+
+    def _rows(self, batch: _Batch) -> FloatMatrix:
         import numpy as np
 
         from vecload.engines import vllm_compat
 
-        self._check(batch)
-        vectors = vllm_compat.pooled(self._llm, batch)
-        if self._model["normalize"]:
+        vectors = vllm_compat.as_rows(batch.vectors)
+        if self._normalize:
             norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
             vectors = vectors / np.maximum(norms, 1e-12)[:, None].astype(np.float32)
         return vectors
@@ -90,8 +184,7 @@ class Worker:
         """Raises ValueError for what vLLM would refuse in mid-batch, or answer with a crash (an id out of range)."""
         import numpy as np
 
-        lengths = np.diff(batch.offsets)
-        limit = self._arguments["max_model_len"]
+        lengths, limit = np.diff(batch.offsets), self._max_len
         if lengths.min() < 1:
             raise ValueError(f"text {lengths.argmin()} of the batch has no tokens")
         if lengths.max() > limit:
