@@ -202,6 +202,15 @@ def test_an_interrupt_stops_the_other_jobs_too(runs: Runs) -> None:
     assert report_of()["exit_code"] == 143
 
 
+@pytest.mark.parametrize("variable", ["VECLOAD_SOURCE__URL", "VECLOAD_SINK__URL"])
+def test_all_with_one_url_for_every_job(runs: Runs, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """A variable left over in the environment must not bring one source into every collection."""
+    monkeypatch.setenv(variable, "null:")
+    ended = sync("--all", config=JOBS)
+    assert (ended.exit_code, runs.calls) == (2, [])
+    assert variable in ended.stderr
+
+
 def test_all_without_jobs(runs: Runs) -> None:
     ended = sync("--all", "--report", "report.json", config="sources: {}\n")
     assert ended.exit_code == 2

@@ -90,6 +90,12 @@ def sync(
             names = list(settings.settings.jobs)
             if not names:
                 raise UsageError("--all needs a file with 'jobs:' in it; write one with: vecload init.")
+            for what, values in (("source", settings.above.source), ("sink", settings.above.sink)):
+                if "url" in values:
+                    raise UsageError(
+                        f"{what}.url is set by a flag or VECLOAD_{what.upper()}__URL, and with --all it would take the "
+                        f"place of every job's own; unset it."
+                    )
             for name in names:
                 one = replace(options, command=again(ctx, name))
                 try:
