@@ -147,6 +147,9 @@ def _modules(name: str, path: Path) -> list[_Module]:
     """The sentence-transformers modules, in order; empty without a `modules.json`."""
     file = path / "modules.json"
     if not file.is_file():
+        if (path / "1_Pooling" / "config.json").is_file():
+            # Its pooling is known, and whether it normalises is not: a guess would give other vectors than it should.
+            raise UsageError(f"The model '{name}' has a folder 1_Pooling and no modules.json; fetch it whole.")
         return []
     try:
         # The type is a dotted class path that moved between releases; its last part did not.

@@ -227,9 +227,17 @@ def test_without_normalize_the_vectors_stay_raw(tmp_path: Path) -> None:
 def test_a_model_without_sentence_transformers_files(tmp_path: Path, config: dict[str, object], pooling: str) -> None:
     folder = bert_files(tmp_path / "model", **config)
     (folder / "modules.json").unlink()
+    shutil.rmtree(folder / "1_Pooling")
     space = Model.resolve(str(folder)).space
     assert (space.pooling, space.normalize) == (pooling, True)
     assert Model.resolve(str(folder), overrides=ModelOverrides(pooling="MEAN")).space.pooling == "MEAN"
+
+
+def test_a_model_that_lost_its_modules_is_not_guessed_at(tmp_path: Path) -> None:
+    folder = bert_files(tmp_path / "model")
+    (folder / "modules.json").unlink()
+    with pytest.raises(UsageError, match=r"1_Pooling and no modules\.json"):
+        Model.resolve(str(folder))
 
 
 @pytest.mark.parametrize(
