@@ -69,10 +69,10 @@ def test_pgvector_is_not_in_the_database(world: World, postgres: PostgresServer)
 
     dsn = postgres.new_database(extension=False)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("CREATE ROLE plain LOGIN")
-        connection.execute("GRANT ALL ON SCHEMA public TO plain")
+        connection.execute("CREATE ROLE of_the_sync_test LOGIN")
+        connection.execute("GRANT ALL ON SCHEMA public TO of_the_sync_test")
     world.write("a.md", prose(1))
-    world.sink = dsn.replace("postgres@", "plain@")
+    world.sink = dsn.replace("postgres@", "of_the_sync_test@")
     error = failing(world)
     assert error.exit_code == 1
     assert "pgvector" in str(error)
